@@ -20,6 +20,7 @@ from ruamel.yaml.error import YAMLError
 from ablate.analysis.changes import NOTHING, change_of
 from ablate.analysis.findings import read_findings
 from ablate.cli.starting_points import write_space
+from ablate.designs.base import FixedDesign
 from ablate.errors import AblateError
 from ablate.locations import cache_folder, temporary_folder
 from ablate.nn.model.pricing import price
@@ -45,6 +46,8 @@ from ablate.store import open_store
 
 Plain = dict[str, Any]
 TEMPLATE = "the template"
+PASSES = 3
+"""Arithmetic of a training step in forward passes: the backward pass takes two."""
 MOST_OFFERS = 80
 """Settings that are offered for a part of a block."""
 
@@ -170,6 +173,26 @@ def _is_valid(draft: Plain, setting: Plain) -> bool:
     return True
 
 
+def words(model: Plain, switches: dict[str, Plain]) -> dict[str, dict[str, str]]:
+    """What each setting of each switch changes in a model, in words; empty where that is not known."""
+    try:
+        whole = ModelSpec.model_validate(model).model_dump(mode="json")
+    except ValidationError:
+        return {}
+    return {
+        name: {setting: _words(paths, whole) for setting, paths in settings.items() if setting not in WORDS}
+        for name, settings in switches.items()
+    }
+
+
+def _words(paths: Plain, model: Plain) -> str:
+    if removed := paths.get("removes"):
+        return f"without {removed}"
+    if replaced := paths.get("replaces"):
+        return f"replaces {replaced}"
+    return change_of({path: value for path, value in paths.items() if path not in WORDS}, {"model": model}).title
+
+
 def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
     """The drawing, cost and variants of a draft, and its problems; `beside` has those with a path.
 
@@ -179,10 +202,12 @@ def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
     model, problems = _model(draft)
     beside = _beside(draft)
     space, refusal = _space(draft, text)
+    cost = None if model is None else _cost(model, space)
     return {
         "svg": _svg(draft, versus),
         "picked": _pickable(draft, versus),
-        "cost": None if model is None else _cost(model, space),
+        "cost": cost,
+        "size": None if space is None or cost is None else _size(space, cost["total"]["flops"] / cost["context"]),
         "problems": [*problems, *([] if refusal is None or problems else [refusal])],
         "beside": beside,
         **({} if space is None else _variants(space)),
@@ -298,6 +323,20 @@ def _cost(model: Any, space: SpaceSpec | None) -> Plain:
     return dict(cost_json(priced))
 
 
+def _size(space: SpaceSpec, flops: float) -> Plain | None:
+    """How many trials a space has, and about how much they compute, without its data; None if that takes results.
+
+    Args:
+        flops: Of the forward pass of the baseline over a token.
+    """
+    design, training = Planner(space, Path(), lambda line: None).design(), space.training
+    if not isinstance(design, FixedDesign):
+        return None
+    trials = len(design.ask())
+    tokens = trials * training.steps * training.batch_size * space.task.length
+    return {"trials": trials, "tokens": tokens, "flops": PASSES * flops * tokens}
+
+
 def _variants(space: SpaceSpec) -> Plain:
     """Number of different models, invalid points, and settings without effect of a design, as in `ablate validate`."""
     planner = Planner(space, Path(), lambda line: None)
@@ -313,7 +352,7 @@ def _variants(space: SpaceSpec) -> Plain:
 
 ANSWERS = {
     answer.__name__: answer
-    for answer in (schema, start, block, read, offers, check, picture, judged, plan, talk, written)
+    for answer in (schema, start, block, read, offers, words, check, picture, judged, plan, talk, written)
 }
 
 

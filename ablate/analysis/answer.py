@@ -103,9 +103,13 @@ def _telling(row: AnswerRow) -> tuple[bool, bool, bool]:
     return row.verdict != "undecided", not row.warning, row.jointly or row.bound is None
 
 
-def answer_of(report: StudyReport) -> Answer:
-    """Group the variants of a study by verdict and say what follows from them."""
-    groups, parts = answer_groups(report)
+def answer_of(report: StudyReport, *, letters: bool = True) -> Answer:
+    """Group the variants of a study by verdict and say what follows from them.
+
+    Args:
+        letters: Whether letters may stand for the parts that long combinations change.
+    """
+    groups, parts = answer_groups(report, letters=letters)
     trust = tuple(_in_words(line, groups, report) for line in trust_lines(report.answer.warnings))
     places = along(report, groups)
     swept = report.scaling is not None and report.scaling.is_swept

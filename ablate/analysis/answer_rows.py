@@ -31,7 +31,7 @@ GroupKey = Literal[
     "as good",
     "must stay",
     "worse",
-    "not known",
+    "undecided",
     "unproven",
     "waiting",
     "lost",
@@ -45,13 +45,14 @@ TITLES: dict[GroupKey, str] = {
     "as good": "As good: not worse by the margin or more",
     "must stay": "Must stay",
     "worse": "Worse, by more than the margin",
-    "not known": "Not known: more seeds are needed",
+    "undecided": "Undecided: more seeds are needed",
     "unproven": "Selected by results, not confirmed on fresh seeds",
     "waiting": "Waiting for trials: no verdict before all seeds have ended",
     "lost": "Not compared",
     "no answer": "No answer yet: the models have learnt too little",
 }
 """Groups of an answer in the order in which they are shown, with their headings."""
+_WORDS = {"needed": "must stay", "not needed": "can go", "not worse": "as good"}
 MOST_WORDS, MOST_LONG = 32, 48
 """Characters of a combination on one line and on two; the parts of longer ones are called by letters."""
 MOST_ON_TWO_LINES = 2
@@ -132,8 +133,22 @@ class AnswerGroup:
     rows: tuple[AnswerRow, ...]
 
 
-def answer_groups(report: StudyReport) -> tuple[tuple[AnswerGroup, ...], dict[str, str]]:
-    """The compared variants of a study, grouped by verdict, and the parts that letters stand for in their labels."""
+def in_answer(verdict: str) -> str:
+    """What an answer and the legends of figures call a verdict."""
+    return _WORDS.get(verdict, verdict)
+
+
+def verdict_word(key: GroupKey, row: AnswerRow) -> str:
+    """What an answer calls the verdict on a row of a group: the group, or why there is no verdict."""
+    return row.verdict if key == "lost" else key
+
+
+def answer_groups(report: StudyReport, *, letters: bool = True) -> tuple[tuple[AnswerGroup, ...], dict[str, str]]:
+    """The compared variants of a study, grouped by verdict, and the parts that letters stand for in their labels.
+
+    Args:
+        letters: Whether letters may stand for parts.
+    """
     worse = 1 if report.direction == "minimize" else -1
     compared = compared_rows(report)
     counts = Counter(row.change for row in compared)
@@ -153,6 +168,8 @@ def answer_groups(report: StudyReport) -> tuple[tuple[AnswerGroup, ...], dict[st
         for key, rows in by_group.items()
         if rows
     )
+    if not letters:
+        return groups, {}
     return _lettered(groups, {row.name: row.change.parts for row in compared if row.name != BASELINE}, report)
 
 
@@ -189,7 +206,7 @@ def _words(row: VariantRow, group: GroupKey, report: StudyReport) -> str:
     if report.record.traits.finds_best and row.change.otherwise:
         return " + ".join(_new(part, row.change.removed) for part in row.change.parts)
     without = "without " if row.change.only_removes and group in ("better", "worse", "unproven") else ""
-    return f"{without}{row.change.words}" if row.change.words else row.name
+    return f"{without}{row.change.words}" if row.change.words else split_place(row.name)[0]
 
 
 def _new(part: str, removed: Iterable[str]) -> str:
@@ -343,7 +360,7 @@ def _group_of(row: VariantRow) -> GroupKey:
         return _group_of_acceptable(row, row.verdict)
     if row.verdict.is_worse:
         return "must stay" if row.change.only_removes and not row.change.combines else "worse"
-    return "waiting" if row.running else "not known"
+    return "waiting" if row.running else "undecided"
 
 
 def _group_of_acceptable(row: VariantRow, verdict: Verdict) -> GroupKey:

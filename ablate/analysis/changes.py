@@ -143,7 +143,10 @@ def titles_of(changes: Mapping[str, Change]) -> dict[str, str]:
 
 
 def in_words(text: str, titles: Mapping[str, str]) -> str:
-    """A sentence in which the names of variants that are settings are replaced by their titles."""
+    """A sentence in which the names of variants that are settings or have a place are replaced by their titles."""
+    places = {name: f"{BASELINE} at {of.replace('=', ' ')}" for name in titles for base, of in [split_place(name)]
+              if of and base == BASELINE}  # fmt: skip
+    titles = {**titles, **places}
     names = sorted((name for name in titles if "=" in name and titles[name] != name), key=len, reverse=True)
     if not names:
         return text

@@ -37,7 +37,7 @@ from ablate.stats import (
 )
 from ablate.store.records import StudyRecord, VariantRecord
 
-Side = Literal["worse", "better", "worse than the sum", "better than the sum", "within", "unclear"]
+Side = Literal["worse", "better", "worse than the sum", "better than the sum", "within", "undecided"]
 _ROUNDING = 1e-9
 MOST_TERMS = 1_500
 """Above this number of effects only main effects are estimated."""
@@ -130,12 +130,12 @@ class StudyEffects:
         """
         margin, low, high = self.margin, row.low, row.high
         if low is None or high is None or self.withheld:
-            return "unclear"
+            return "undecided"
         low, high = low - row.fall, high + row.rise
         if abs(row.hidden) > _ROUNDING:
             low, high = (low, math.inf) if row.hidden > 0 else (-math.inf, high)
         if low <= margin and high >= -margin:
-            return "within" if -margin < low and high < margin else "unclear"
+            return "within" if -margin < low and high < margin else "undecided"
         if len(row.settings) > 1:
             return "worse than the sum" if self.is_worse(row.estimate) else "better than the sum"
         return "worse" if self.is_worse(row.estimate) else "better"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby, takewhile
 from textwrap import wrap
 
-from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey, compared_rows
+from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey, compared_rows, in_answer
 from ablate.analysis.changes import setting_changes
 from ablate.analysis.effects import EffectRow
 from ablate.analysis.numbers import decimals_for, fixed, percent
@@ -85,9 +85,12 @@ def _sentences(
         kept |= {"ahead": [], "as good": []}
     largest, smallest_sets = _nested(kept.get("can go", ()))[0], _nested(kept.get("must stay", ()))[1]
     parts = [*_parts(largest, "can go"), *_parts(smallest_sets, "must stay")]
-    sentences = [*first, *parts, *_changes(kept, report, detail, alone=not parts)]
+    rest = [*parts, *_changes(kept, report, detail, alone=not parts)]
     if smallest and smallest not in first:
-        sentences.append(smallest)
+        rest.append(smallest)
+    if report.climbs is not None and first and rest:  # the first sentence is about what nobody has trained
+        rest[0] = f"On the largest rung: {rest[0].replace('The ', 'the ', 1)}"
+    sentences = [*first, *rest]
     if not any(row.confirmed for row in report.variants):
         sentences += _selected(rows.get("unproven", ()), report)
     return (*sentences, *(_alone(groups) if along is None else ()))
@@ -153,10 +156,15 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
         yield f"{said}, {report.metric} {fixed(means[name], decimals)}{beside}; not confirmed on fresh seeds."
 
 
+def shows_effects(report: StudyReport) -> bool:
+    """Whether the headline is about average effects: the design crosses its switches, and chose none by results."""
+    return report.effects is not None and not report.effects.chosen and reference_of(report) == BASELINE
+
+
 def _effects(report: StudyReport) -> Iterator[str]:
     """The largest effects of a factorial study, averaged over its other switches, and which pairs interact."""
     effects = report.effects
-    if effects is None or effects.chosen or reference_of(report) != BASELINE:
+    if effects is None or not shows_effects(report):
         return
     digits = decimals_for(report.margin, ())
 
@@ -168,7 +176,8 @@ def _effects(report: StudyReport) -> Iterator[str]:
         if len(row.settings) > 1:
             side = "worse" if effects.is_worse(row.estimate) else "better"
             return f"{words(row.name)}, {fixed(abs(row.estimate), digits)} {side} than the sum of both{aliased}"
-        return f"{words(row.name)} {fixed(row.estimate, digits, sign=True)}{aliased}"
+        open_ = " (undecided)" if effects.side(row) == "undecided" else ""
+        return f"{words(row.name)} {fixed(row.estimate, digits, sign=True)}{open_}{aliased}"
 
     def largest(rows: Sequence[EffectRow], most: int) -> str:
         some = [text(row) for row in sorted(rows, key=lambda row: -abs(row.estimate))[:most]]
@@ -185,15 +194,15 @@ def _effects(report: StudyReport) -> Iterator[str]:
     sides = Counter(effects.side(row) for row in effects.interactions)
     found = [row for row in effects.interactions if effects.side(row).endswith("sum")]
     interact = f"{len(found)} of {plural(len(effects.interactions), 'pair')} interact{'s' * (len(found) == 1)}"
-    if sides["unclear"] == len(effects.interactions):
-        yield f"Whether any of {plural(sides['unclear'], 'pair')} interacts is not known."
+    if sides["undecided"] == len(effects.interactions):
+        yield f"Whether any of {plural(sides['undecided'], 'pair')} interacts is undecided."
         return
     if found:
         interact += f": {largest(found, MOST_NAMED)}"
     else:
         interact = f"No pair of {len(effects.interactions)} is known to interact"
     others = [f"{sides['within']} do not, within {report.margin:g}"] if sides["within"] else []
-    others += [f"{sides['unclear']} unclear"] if sides["unclear"] else []
+    others += [f"{sides['undecided']} undecided"] if sides["undecided"] else []
     yield "; ".join([interact, *([", ".join(others)] if others else [])]) + "."
 
 
@@ -220,17 +229,15 @@ def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]
 
 FATES = {
     "better": ("stays better", "stay better"),
-    "not worse": ("is not worse", "are not worse"),
+    "not worse": ("is as good", "are as good"),
     "worse": ("stays worse", "stay worse"),
     "vanishes": ("falls within the margin", "fall within the margin"),
     "turns": ("turns to the other side", "turn to the other side"),
     "undecided": ("is undecided", "are undecided"),
 }
 """What becomes of a difference at larger models, to what a headline says."""
-WORDS = {"needed": "must stay", "not needed": "can go", "not worse": "as good"}
-"""Verdicts on parts along an axis to what a headline says; others stand as they are."""
 OF_NAMES = {"needed": "worse", "not needed": "as good", "not worse": "as good"}
-"""The same of variants that are called by their names."""
+"""Verdicts to what a headline says of variants that are called by their names; `in_answer` of parts."""
 
 
 def _along(along: Along | None) -> Iterator[str]:
@@ -257,9 +264,8 @@ def _along(along: Along | None) -> Iterator[str]:
             where = "" if number else f"{along.axis} "
             whole = len(verdicts) == 1 and len(at_places) == len(along.places)
             at = f"at every {'length' if budgets else along.axis}, " * whole + where * (not whole)
-            said.append(
-                f"{(WORDS if budgets else OF_NAMES).get(word, word)} {'at ' * (not whole)}{at}{' to '.join(ends)}"
-            )
+            said_word = in_answer(word) if budgets else OF_NAMES.get(word, word)
+            said.append(f"{said_word} {'at ' * (not whole)}{at}{' to '.join(ends)}")
         yield f"{words[0].upper() + words[1:] if ' ' in words else words}: {', '.join(said)}."
 
 
@@ -273,7 +279,7 @@ def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:
     keys = {group.key for group in groups}
     if keys == {"unproven"}:
         return "No verdict: results selected these variants, and no fresh seeds have confirmed them."
-    if keys == {"not known"}:
+    if keys == {"undecided"}:
         seeds = max((row.difference.n for row in compared_rows(report) if row.difference is not None), default=0)
         many = sum(len(group.rows) for group in groups)
         which = f"any of the {many} comparisons" if many > 1 else "the comparison"
@@ -298,7 +304,9 @@ def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
 
 
 def _capital(text: str, row: AnswerRow) -> str:
-    return text if row.words == row.variant else text[0].upper() + text[1:]  # names are written as they are
+    return (
+        text if row.words == split_place(row.variant)[0] else text[0].upper() + text[1:]
+    )  # names are written as they are
 
 
 def named(row: AnswerRow) -> str:

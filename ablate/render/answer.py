@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ablate.analysis.answer import Answer
-from ablate.analysis.answer_rows import Along, AlongCell, AnswerGroup, AnswerRow, GroupKey
+from ablate.analysis.answer_rows import Along, AlongCell, AnswerGroup, AnswerRow, GroupKey, in_answer
 from ablate.analysis.numbers import decimals_for, duration, fixed, percent
 from ablate.analysis.suite import Suite, SuiteCell
 from ablate.analysis.text import new_part
@@ -48,7 +48,7 @@ COLOURS: dict[GroupKey, str] = {
     "as good": "green",
     "must stay": "red",
     "worse": "red",
-    "not known": "yellow",
+    "undecided": "yellow",
     "unproven": "dim",
     "lost": "magenta",
     "waiting": "dim",
@@ -366,7 +366,7 @@ def _along(answer: Answer, along: Along, width: int, *, everything: bool) -> Ite
     groups = {row.words: group.key for group in answer.groups for row in group.rows}
     shown = [*along.rows] if everything or len(along.rows) <= MANY else [*along.rows][: MANY // 2]
     rows = [
-        _MatrixRow(words, (), COLOURS.get(groups.get(words, "not known"), ""), {
+        _MatrixRow(words, (), COLOURS.get(groups.get(words, "undecided"), ""), {
             titles[place]: (_along_cell(cell, answer.decimals), "")
             for place, cell in zip(along.places, along.rows[words], strict=True)
         })
@@ -439,7 +439,7 @@ def _ladder(answer: Answer, width: int) -> Iterator[Text]:
         cells[times] = _short(row.there) or f"none [{_letter(refusals, row.refusal)}]"
         speedup = row.speedup.partition("(")[2].strip(")") or row.speedup
         cells["speedup"] = speedup.replace(" … ", "…") if row.there else ""
-        cells[""] = row.outcome if row.there else ""
+        cells[""] = in_answer(row.outcome) if row.there else ""
         label = f"no {row.words.removeprefix('the ')}" if row.words in removals else new_part(row.words)
         label += f" [{warnings.index(warning) + 1}]" if warning else ""
         lines.append(_MatrixRow(label, (), colour, {of: (text, "") for of, text in cells.items()}))

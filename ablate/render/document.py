@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ablate.analysis.answer import Answer, answer_of
-from ablate.analysis.answer_rows import Along, AlongCell
+from ablate.analysis.answer_rows import Along, AlongCell, in_answer, verdict_word
 from ablate.analysis.columns import columns, groups, legend, shared_decimals
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings, TrainingCost
@@ -114,7 +114,7 @@ def answer_table(answer: Answer) -> AnswerGrid:
     groups = tuple(
         tuple(
             (
-                row.verdict,
+                verdict_word(group.key, row),
                 row.label,
                 write(row.difference),
                 interval_words(row.low, row.high, write),
@@ -135,7 +135,7 @@ def along_table(answer: Answer, along: Along) -> Grid:
 
     def cell(one: AlongCell) -> str:
         ends = "" if one.low is None else f" ({interval_words(one.low, one.high, write)})"
-        return MISSING if not one.verdict else f"{write(one.difference)}{ends}, {one.verdict}"
+        return MISSING if not one.verdict else f"{write(one.difference)}{ends}, {in_answer(one.verdict)}"
 
     titles = ("variant", *(f"{along.axis} {place}" for place in along.places))
     rows = tuple((words, *map(cell, cells)) for words, cells in along.rows.items())
@@ -143,20 +143,20 @@ def along_table(answer: Answer, along: Along) -> Grid:
 
 
 def scale_table(rows: Sequence[ScaleRow]) -> Grid:
-    """The variants of a ladder: the difference at each rung, what is extrapolated, and what becomes of it."""
+    """The variants of a ladder: what becomes of the difference at larger models, and the difference at each rung."""
     rungs = tuple(f"at {share}" for share in rows[0].compute)
-    titles = ("variant", *rungs, f"at {rows[0].times:g}x", "speedup there", "outcome")
+    titles = ("outcome", "change", f"at {rows[0].times:g}x", "speedup there", *rungs)
     shown = tuple(
         (
+            in_answer(row.outcome) if row.there else f"not extrapolated: {row.refusal}",
             row.words,
-            *row.by_rung,
             row.there or MISSING,
             row.speedup if row.there else MISSING,
-            row.outcome if row.there else f"not extrapolated: {row.refusal}",
+            *row.by_rung,
         )
         for row in rows
     )
-    return Grid(titles, (shown,), frozenset({0, len(titles) - 1}))
+    return Grid(titles, (shown,), frozenset({0, 1}))
 
 
 def answer_note(answer: Answer) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import AnswerRow
@@ -12,6 +13,14 @@ _WIDTH = 244
 """Of the pictures in pixels."""
 REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
+
+
+class Span(NamedTuple):
+    """A difference with its interval."""
+
+    difference: float | None
+    low: float | None
+    high: float | None
 
 
 MARKS = {
@@ -41,20 +50,24 @@ class Axis:
 
     @classmethod
     def of(cls, answer: Answer) -> Self:
-        """An axis that holds zero, the margin and the intervals, as far as they lie within `REACH` margins."""
-        margin, worse = answer.margin, answer.worse
+        """An axis for the rows of an answer."""
+        return cls.around(answer.margin, answer.worse, answer.rows)
+
+    @classmethod
+    def around(cls, margin: float, worse: int, rows: Sequence[Span | AnswerRow], reach: float = REACH) -> Self:
+        """An axis that holds zero, the margin and the intervals, as far as they lie within `reach` margins."""
         ends = [-0.25 * margin, 1.25 * margin]
-        for row in answer.rows:
-            if row.difference is not None and abs(row.difference) <= REACH * margin:
+        for row in rows:
+            if row.difference is not None and abs(row.difference) <= reach * margin:
                 known = [end for end in (row.low, row.difference, row.high) if end is not None]
-                ends += [max(-REACH * margin, min(REACH * margin, worse * end)) for end in known]
+                ends += [max(-reach * margin, min(reach * margin, worse * end)) for end in known]
         return cls(min(ends), max(ends), margin, worse)
 
     def place(self, value: float) -> float:
         """Where a value lies, from 0 at the left end to 1 at the right."""
         return (value - self.low) / (self.high - self.low)
 
-    def span(self, row: AnswerRow) -> tuple[float, float, float] | None:
+    def span(self, row: Span | AnswerRow) -> tuple[float, float, float] | None:
         """Where an interval begins, has its mean and ends, oriented so that the right is worse; None without one."""
         if row.difference is None:
             return None
@@ -110,7 +123,7 @@ def axis_svg(axis: Axis, ink: str) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box} {style}>{words}</svg>'
 
 
-def interval_svg(axis: Axis, row: AnswerRow, *, colour: str, ink: str, mark: str) -> str:
+def interval_svg(axis: Axis, row: Span | AnswerRow, *, colour: str, ink: str, mark: str) -> str:
     """The same as SVG.
 
     Args:

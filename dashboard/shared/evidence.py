@@ -9,13 +9,16 @@ from typing import Any
 
 import streamlit as st
 
-from ablate.analysis.answer import Answer
-from ablate.analysis.answer_rows import AnswerRow, GroupKey
+from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.answer_rows import AnswerRow, GroupKey, in_answer
 from ablate.analysis.changes import in_words
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import differences
+from ablate.analysis.effects import StudyEffects
+from ablate.analysis.headline import shows_effects
+from ablate.analysis.ladder import Climbs
 from ablate.analysis.numbers import MISSING, fixed
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns
@@ -24,13 +27,13 @@ from ablate.analysis.warnings import StudyWarning
 from ablate.analysis.why import why
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
-from ablate.render.document import along_table, answer_note, scale_table
+from ablate.render.document import along_table, answer_note
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
-from ablate.render.formats.html import data_url, verdict_table
+from ablate.render.formats.html import data_url, effects_table, group_mark, scale_forest, verdict_table
 from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState, VariantRecord
-from dashboard.shared.exports import chart, dark, is_narrow, plain_table
+from dashboard.shared.exports import chart, dark, plain_table
 from dashboard.shared.frame import STUDY, address, link
 from dashboard.shared.pictures import BlockPicture, block_pictures
 from dashboard.shared.results import compared, report_on, runs
@@ -61,7 +64,7 @@ def show_evidence() -> None:
     except NotFoundError as error:
         st.error(prose(str(error)))
         return
-    title = f"{escape(row.words, 90)}{f' on {escape(task)}' if task else ''}: {escape(row.verdict)}"
+    title = f"{escape(row.words, 90)}{f' on {escape(task)}' if task else ''}: {escape(in_answer(row.verdict))}"
     drawer = st.dialog(title, width=720, position="right", on_dismiss=_close)
     drawer(_draw)(study_report, variant, task)
 
@@ -193,31 +196,58 @@ def variants_of(evidence: Any) -> Iterator[str]:
 
 MOST = 60
 """Rows at a time."""
+MOST_PAIRS = 6
+"""Interactions that an answer shows; the page Effects has all."""
 MOST_LIMITS = 2
 """What limits an answer that is shown before a click."""
 
 
-def show_answer(answer: Answer) -> None:
+def show_answer(study_report: StudyReport) -> None:
     """Draw the answer of a study; a click on a change shows the evidence."""
+    answer, effects = answer_of(study_report, letters=False), study_report.effects
     st.title(prose(" ".join(answer.headline)), anchor=False)
+    if effects is not None and shows_effects(study_report):
+        show_effects(effects, MOST_PAIRS)
+        st.caption(
+            f"How much {escape(effects.metric)} changes from the first setting of a switch to the one named. "
+            "Undecided: the interval holds differences that matter and others. Or: these trials cannot tell the two "
+            "apart."
+        )
+        st.subheader("Each combination", anchor=False)
     if answer.groups:
+        if answer.scale:
+            st.subheader("On the largest rung", anchor=False)
         shown = _chosen_groups(answer)
         rows = [(group.key, row) for group in answer.groups if group.key in shown for row in group.rows]
         if answer.along is not None:
             plain_table(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}")
-        if answer.scale:
-            st.markdown("**On the largest rung on which each variant was trained**")
         st.html(table(answer, _page(rows)))
-        st.caption(prose(answer_note(answer)))
-    if answer.scale:
-        st.markdown(
-            f"**Does it survive scale?** The outcome is extrapolated to {answer.scale[0].times:g} times the compute."
-        )
-        whole, rungs = scale_table(answer.scale), len(answer.scale[0].by_rung)
-        plain_table(whole.only(0, rungs, rungs + 1, -1) if is_narrow() else whole, "Differences by rung of the ladder")
-        if is_narrow():
-            st.caption("The largest rung, and what is extrapolated from all; a wider window shows each.")
+        key = " · ".join(f"{group_mark(group.key)} {group.title}" for group in answer.groups)
+        st.caption(prose(f"{key}. {answer_note(answer)}"))
+    if study_report.climbs is not None:
+        _scale(answer, study_report.climbs)
     _trust([line for line in answer.trust if line.level != "ok"])
+
+
+def _scale(answer: Answer, climbs: Climbs) -> None:
+    """What becomes of the differences of a ladder beyond its largest rung."""
+    times = f"{climbs.times:g}"
+    st.subheader(f"Extrapolated to {times} times the compute", anchor=False)
+    st.html(scale_forest(answer, climbs, Palette(dark()), _image))
+    st.caption(
+        f"Δ {answer.metric} at multiples of the compute of the largest rung (1x); at {times}x as the law of each "
+        "variant predicts, with its 95 % interval. Speedup: the compute that the baseline would need there, over that "
+        "of the variant."
+    )
+
+
+def show_effects(effects: StudyEffects, most: int) -> None:
+    """Show main effects and the `most` largest interactions as rows that are a forest plot."""
+    st.html(effects_table(effects, most, Palette(dark()), _image))
+
+
+def _image(svg: str) -> str:
+    return f'<img alt="" src="{data_url(svg)}">'
 
 
 def _trust(limits: list[StudyWarning]) -> None:
@@ -244,8 +274,8 @@ def _chosen_groups(answer: Answer) -> set[GroupKey]:
     """The groups to show: those whose counts are selected, all if none is."""
     counts = {group.key: len(group.rows) for group in answer.groups}
     chosen = st.pills(
-        "Verdicts", list(counts), selection_mode="multi", format_func=lambda key: f"{counts[key]} {key}",
-        key="verdicts", bind="query-params", label_visibility="collapsed",
+        "Verdicts", list(counts), selection_mode="multi", key="verdicts", bind="query-params",
+        format_func=lambda key: f"{group_mark(key)} {counts[key]} {key}", label_visibility="collapsed",
     )  # fmt: skip
     return {key for key in counts if key in (chosen or counts)}
 
@@ -255,5 +285,5 @@ def table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str:
     palette = Palette(dark())
     return verdict_table(
         answer, rows, palette.verdict, palette.ink, link=lambda row: address(**{WHY: row.variant}),
-        embed=lambda svg: f'<img alt="" src="{data_url(svg)}">',
+        embed=_image,
     )  # fmt: skip

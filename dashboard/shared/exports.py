@@ -154,6 +154,7 @@ def show_table(table: pd.DataFrame, key: str, alt: str, **options: Any) -> None:
     for row in shown.to_dict("records"):
         told = {name: value for name, value in row.items() if name != title and pd.notna(value) and value != ""}
         said = " · ".join(f"{name} {cell_words(value, formats[name])}" for name, value in told.items())
+        said = re.sub(r" · [^·]*± ", " ± ", said)  # a column of halves of intervals follows that of their middles
         found.append(Card(str(row[title]), "", (said,)))
     cards(found, alt)
 

@@ -14,6 +14,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from ablate.spec.texts import WORDS
+from dashboard.shared.pictures import ask
 from dashboard.shared.schema import (
     NOTHING,
     Node,
@@ -264,10 +265,11 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
     """
     kept = st.session_state.setdefault(f"{prefix}switches", draft["switches"])
     switches: Switches = {name: dict(settings) for name, settings in kept.items()}
+    told = ask("words", draft["model"], switches) or {}
     for name, settings in list(switches.items()):
         with st.container(border=True):
             row = st.container(horizontal=True, vertical_alignment="center")
-            row.markdown(f"**{escape(name)}**", width="stretch")
+            row.markdown(f"**{_title(name)}**", width="stretch")
             if row.button("Remove", key=f"{prefix}remove.{name}", icon=":material/delete:", help="Remove this switch"):
                 del switches[name]
                 _put(prefix, switches)
@@ -275,9 +277,12 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
                 if word in settings:
                     st.caption(escape(f"{word} {settings[word]}"))
             for number, (setting, paths) in enumerate(_settings(settings)):
-                said = ", ".join(f"{path}: {json.dumps(value, ensure_ascii=False)}" for path, value in paths.items())
-                first = " (the baseline's)" if number == 0 else ""
-                st.markdown(f"{escape(setting)}{first}: {escape(said) if said else 'changes nothing'}")
+                said = ", ".join(f"{path}: {json.dumps(value, ensure_ascii=False)}"
+                                 for path, value in paths.items() if path not in WORDS)  # fmt: skip
+                words = "the baseline" if number == 0 else told.get(name, {}).get(setting, "")
+                st.markdown(f"**{escape(setting)}**" + f": {escape(words)}" * bool(words))
+                if said:
+                    st.caption(escape(said))
     by_path = st.expander("Add a setting by its path", key="by path", on_change="rerun")
     if by_path.open:
         with by_path:

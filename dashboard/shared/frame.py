@@ -43,6 +43,8 @@ _PAGES: dict[str, Page] = {}
 STUDY = "study"
 """The parameter of the address that names the study."""
 _UNKNOWN = " in the address that is not there"
+FIRST = "studies"
+"""The page that the bare address of the dashboard shows."""
 LONGEST_TITLE = 200
 """Characters of a question in the heading of a page."""
 SIDEBAR = 232
@@ -105,11 +107,15 @@ def style() -> str:
 
 
 def navigation() -> Page:
-    """Register the pages, and return the one that the address names."""
+    """Register the pages, and return the one that the address names; the name of the first page leads to it, too."""
     for entries in PAGES.values():
         for entry in entries:
             _PAGES[entry.name] = _page(entry)
-    return st.navigation(list(_PAGES.values()), position="hidden")
+    named = st.Page(lambda: None, title=FIRST, url_path=FIRST)
+    page = st.navigation([*_PAGES.values(), named], position="hidden")
+    if page is named:
+        st.switch_page(_PAGES[FIRST], query_params={name: st.query_params.get_all(name) for name in st.query_params})
+    return page
 
 
 def open_what_runs(page: Page) -> None:
@@ -309,7 +315,8 @@ def _page(entry: Entry) -> Page:
         module: Callable[[], None] = import_module(f"dashboard.views.{entry.name}").show
         module()
 
-    return st.Page(show, title=entry.title, icon=entry.icon, url_path=entry.name, default=entry.name == "studies")
+    first = entry.name == FIRST
+    return st.Page(show, title=entry.title, icon=entry.icon, url_path="" if first else entry.name, default=first)
 
 
 LONGEST, MOST = 60, 100

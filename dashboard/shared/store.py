@@ -20,6 +20,7 @@ import streamlit as st
 from ablate.analysis import StudyReport, read_study
 from ablate.analysis.findings import Findings, read_findings
 from ablate.command_line import hide_passwords
+from ablate.errors import NotFoundError
 from ablate.locations import DEFAULT_STORE
 from ablate.serving import OPTIONS
 from ablate.store import CurvePoint, Store, StudyRecord, StudySummary, TrialRecord, TrialState, open_store
@@ -28,6 +29,8 @@ _FRESH = 1.0
 """Seconds for which the list of studies is cached."""
 LIVE = 2.0
 """Seconds between two reads of a running study."""
+MOST_TIMED = 20
+"""Trials of a study that tell how fast trials run."""
 STORE = "store"
 """The parameter of the address, and the key of the session, that names the store; absent if there is one store."""
 _LOOKED_AT: ContextVar[str | None] = ContextVar("store", default=None)
@@ -193,6 +196,24 @@ def moves(trial: TrialRecord) -> bool:
 @st.cache_resource(show_spinner=False, max_entries=64)
 def _curves(location: str, keys: tuple[str, ...]) -> dict[str, tuple[CurvePoint, ...]]:
     return store().curves(keys)
+
+
+@st.cache_resource(show_spinner=False, ttl=60, max_entries=8)
+def _speed(location: str) -> float | None:
+    for study in (one for one in store().studies() if one.finished and not one.judged):
+        some = [trial.key for trial in store().study(study.name).planned[:MOST_TIMED]]
+        ended = [one for one in store().trials(some).values() if one.state is TrialState.FINISHED and one.seconds]
+        if flops := sum(one.flops for one in ended):
+            return flops / sum(one.seconds for one in ended)
+    return None
+
+
+def speed() -> float | None:
+    """Arithmetic a second of one trial, by some trials of the latest study of the store that has any; else None."""
+    try:
+        return _speed(location())
+    except NotFoundError:
+        return None
 
 
 def settled_curves(keys: tuple[str, ...]) -> dict[str, tuple[CurvePoint, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -10,13 +11,26 @@ import streamlit as st
 
 from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.curves import Axis, Band, Loss, band, line
+from ablate.analysis.text import listed
 from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
 from ablate.spec.suite import split_task
 from ablate.store import TrialState
 from dashboard.shared.evidence import WHY
-from dashboard.shared.exports import AXES, LOSSES, chart, choose_axis_and_loss, export, figure_files, table_files
+from dashboard.shared.exports import (
+    AXES,
+    LOSSES,
+    chart,
+    choose_axis_and_loss,
+    export,
+    figure_files,
+    grid_of_texts,
+    is_narrow,
+    plain_table,
+    show_table,
+    table_files,
+)
 from dashboard.shared.frame import STUDY, address, no_study_yet
 from dashboard.shared.store import (
     STORE,
@@ -47,12 +61,18 @@ class DrawnVariant:
         band: Their curves together.
         data: Fingerprints of the data that they were trained on.
         task: The kind of the task, and the length of its inputs if it has one.
+        corpus: What the data are called; empty for a task that makes its own.
+        steps: The numbers of steps that they were trained for.
+        tokens: The numbers of tokens that they were trained on.
     """
 
     name: str
     band: Band
     data: frozenset[str]
     task: str
+    corpus: str
+    steps: frozenset[int]
+    tokens: frozenset[int]
 
 
 def show() -> None:
@@ -135,12 +155,13 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
     curves = settled_curves(tuple(done)) if done else {}
     task = next(one for one in study_record.variants if one.name == variant).spec.get("task", {})
     length = task.get("context", task.get("length"))
-    said = str(task.get("kind", "unknown")) + (f" of {length} tokens" if length is not None else "")
+    said = str(task.get("kind", "unknown")).replace("_", " ") + (f" of {length} tokens" if length is not None else "")
     lines = [line(curve, axis, loss) for curve in curves.values()]
     title = titles_of(changes_of(study_record))[variant]
     return DrawnVariant(
         f"{label or study}{BETWEEN}{title}", band([one for one in lines if one.x], "range"),
-        frozenset(trial.data_fingerprint for trial in done.values()), said,
+        frozenset(trial.data_fingerprint for trial in done.values()), said, str(task.get("data", "")),
+        frozenset(trial.steps for trial in done.values()), frozenset(trial.tokens for trial in done.values()),
     )  # fmt: skip
 
 
@@ -155,6 +176,37 @@ def differing(sides: list[DrawnVariant]) -> str:
     return ""
 
 
+def common(sides: list[DrawnVariant]) -> str:
+    """What comparable variants have in common, and whether one was trained for longer than another, in a sentence."""
+    same = f"Same task ({sides[0].task}) and same data: losses are comparable."
+    steps, tokens = {one for side in sides for one in side.steps}, {one for side in sides for one in side.tokens}
+    if len(steps) == len(tokens) == 1:
+        return f"{same} Same budget: {_counts(steps)} steps, {_counts(tokens)} tokens."
+    return (
+        f"{same} Budgets differ ({_counts(steps)} steps; {_counts(tokens)} tokens): compare curves where both have "
+        "points, not at their ends."
+    )
+
+
+def _counts(numbers: Iterable[int]) -> str:
+    return listed(f"{number:,}" for number in sorted(numbers))
+
+
+def conditions(sides: list[DrawnVariant]) -> pd.DataFrame:
+    """What each variant was trained on, and for how long."""
+    return pd.DataFrame(
+        {
+            "variant": side.name,
+            "task": side.task,
+            "data": f"{side.corpus} (hash {', '.join(sorted(mark[:8] for mark in side.data))})".strip(),
+            "steps": _counts(side.steps),
+            "tokens": _counts(side.tokens),
+            "trials": f"{side.band.n}",
+        }
+        for side in sides
+    )
+
+
 def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> None:
     known = [side for side in sides if side.band.mean]
     if not known:
@@ -162,6 +214,8 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> 
         return
     if why := differing(known):
         st.warning(prose(why), icon=":material/warning:")
+    else:
+        st.markdown(prose(common(known)))
 
     def draw(palette: Palette) -> Spec:
         looks = {side.name: palette.look(number) for number, side in enumerate(sides)}
@@ -174,6 +228,11 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> 
     st.caption(
         "Lines are means over seeds at the steps that all of them have; bands range from the lowest to the highest."
     )
+    told, table = "What each variant was trained on", conditions(known)
+    if is_narrow():
+        show_table(table, "conditions", told)
+    else:
+        plain_table(grid_of_texts(table), told)
     if without := [side.name for side in sides if not side.band.mean]:
         st.caption(escape(f"Without a finished trial: {', '.join(without)}"))
     rows = [

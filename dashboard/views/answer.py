@@ -76,7 +76,7 @@ def _live(study: str) -> None:
     study_report = report(study)
     source = study_report.record.source
     show_progress(study, study_report.progress.sentence + (f"; {source}" if source else ""))
-    show_answer(answer_of(study_report))
+    show_answer(study_report)
     _suite(study, study_report)
 
 

@@ -15,7 +15,7 @@ from dashboard.shared.form import Form, edit_switches, edited, take_offer
 from dashboard.shared.pictures import Draft, ask, packed, pick_part, text_of, unpacked
 from dashboard.shared.running import begin_study
 from dashboard.shared.schema import NOTHING, Node, alternatives, default_of, lean
-from dashboard.shared.store import location, read_only
+from dashboard.shared.store import location, read_only, speed
 from dashboard.shared.text import escape, prose
 
 SPACE = "space"
@@ -167,6 +167,13 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
     facts.metric("Valid variants", f"{checked['variants']:,}", width="content",
                  help="Different models among the points that the design knows before results")  # fmt: skip
     facts.metric("Points", f"{checked['points']:,}", width="content")
+    if size := checked["size"]:
+        facts.metric("Trials", f"{size['trials']:,}", width="content", help="Variants times seeds")
+        facts.metric("Arithmetic, about", f"{scaled(size['flops'])}FLOP", width="content",
+                     help="Of the blocks of the baseline, in all trials")  # fmt: skip
+        if rate := speed():
+            facts.metric("Time, about", duration(size["flops"] / rate), width="content",
+                         help=f"One trial at a time, at the {scaled(rate)}FLOP/s of trials in this store")  # fmt: skip
     if checked["invalid"]:
         table = pd.DataFrame(checked["invalid"])
         left_out = st.expander(f"{len(table)} points are invalid and are left out", key="invalid", on_change="rerun")
@@ -241,7 +248,7 @@ def _estimate(draft: Draft, text: str, checked: dict[str, Any]) -> None:
     if st.session_state.get(ESTIMATED) == text:
         st.fragment(_time, parallel=True)(draft, text)
     else:
-        st.caption("`ablate plan` says the same in the terminal.")
+        st.caption("Measures this machine, and counts what the store has already, as `ablate plan` does.")
 
 
 def _time(draft: Draft, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pandas as pd
@@ -17,6 +18,7 @@ from ablate.analysis.slices import place
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice
 from ablate.render.figures.effects import (
     MOST_CELLS,
+    MOST_ROWS,
     by_size,
     draw_effects,
     draw_importances,
@@ -28,11 +30,12 @@ from ablate.render.figures.effects import (
 from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.exports import chart, export, figure_files, is_narrow, page_width, show_table, table_files
+from dashboard.shared.evidence import show_effects
+from dashboard.shared.exports import chart, export, figure_files, is_narrow, show_table, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.results import MEMBERSHIP, any_ended, missing
 from dashboard.shared.store import every, record, report
-from dashboard.shared.text import escape, fitting, prose, wrapping
+from dashboard.shared.text import escape, fitting, prose
 
 VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 
@@ -73,16 +76,17 @@ def _effects(study: str) -> None:
             crossed=True,
         )
         return
-    rows = [*by_size(effects.main), *by_size(effects.interactions)]
-    table = effects_table(rows, effects)
-    caption = "; ".join(f"{effects.titles[row.name]} {row.estimate:+.3g}" for row in effects.main[:20])
-    draw = partial(draw_effects, effects, name=page_width() // 18)
-    st.markdown(f"**{prose(' '.join(answer_of(report(study)).headline))}**")
-    chart(draw, "effects", f"Effects on {effects.metric} with 95 % intervals. Main effects: {caption}")
-    _show_effects(table, effects)
-    for said in (how_to_read(effects), what_is_left(effects, len(effects.interactions))):
+    _headline(study)
+    show_effects(effects, MOST_ROWS)
+    for said in (how_to_read(effects), what_is_left(effects, MOST_ROWS)):
         st.caption(prose(said))
+    table = effects_table([*by_size(effects.main), *by_size(effects.interactions)], effects)
+    draw = partial(draw_effects, effects)
     export(table_files(f"{study}_effects", table) | figure_files(f"{study}_effects", draw), "effects")
+
+
+def _headline(study: str) -> None:
+    st.markdown(f"**{prose(' '.join(answer_of(report(study)).headline))}**")
 
 
 def effects_table(rows: Sequence[EffectRow], effects: StudyEffects) -> pd.DataFrame:
@@ -101,19 +105,6 @@ def effects_table(rows: Sequence[EffectRow], effects: StudyEffects) -> pd.DataFr
     return pd.DataFrame(cells).dropna(axis="columns", how="all")
 
 
-def _show_effects(table: pd.DataFrame, effects: StudyEffects) -> None:
-    number, text = st.column_config.NumberColumn(format="%+.4f", width=75), st.column_config.TextColumn
-    shown = [name for name in ("effect", "side", "aliased with") if name in table]
-    widths = {name: fitting(table, name, page_width() // 2) for name in shown}
-    show_table(
-        table, key="effects-table",
-        column_config={"change": number, "low": number, "high": number}
-        | {name: text(width=width) for name, width in widths.items()},
-        row_height=wrapping(table, widths),
-        alt=f"Effects on {effects.metric} with 95 % intervals and aliases; {len(table)} rows",
-    )  # fmt: skip
-
-
 def _interactions(study: str) -> None:
     effects = results.effects(study)
     if effects is None or not effects.interactions:
@@ -126,19 +117,19 @@ def _interactions(study: str) -> None:
     if len(effects.main) > MOST_CELLS:
         st.info(f"{len(effects.main)} settings are too many for a heat map; the table of effects has all pairs.")
         return
-    largest = max(effects.interactions, key=lambda row: abs(row.estimate))
-    draw = partial(draw_pairs, effects)
+    rows, draw = by_size(effects.interactions), partial(draw_pairs, effects)
+    _headline(study)
     chart(
         draw, "pairs",
         f"Heat map of main effects (diagonal) and interactions (below it) on {effects.metric}; the largest "
-        f"interaction is {effects.titles[largest.name]} with {largest.estimate:+.3g}",
+        f"interaction is {effects.titles[rows[0].name]} with {rows[0].estimate:+.3g}",
     )  # fmt: skip
     st.caption(
         "On the diagonal how much each setting changes the objective on average; below it, how much two together "
-        "change it beyond the sum. Hover for intervals, and for aliases. A hyphen: not estimable from these trials."
+        "change it beyond the sum. A question mark and no colour: undecided. A hyphen: not estimable from these trials."
     )
-    table = effects_table(by_size(effects.interactions), effects)
-    _show_effects(table, effects)
+    show_effects(replace(effects, main=()), MOST_ROWS)
+    table = effects_table(rows, effects)
     export(table_files(f"{study}_interactions", table) | figure_files(f"{study}_interactions", draw), "interactions")
 
 

@@ -167,7 +167,7 @@ def _chooser(table: pd.DataFrame, names: list[tuple[str, str]], chosen: tuple[st
             "study": st.column_config.TextColumn(width=160),
             "state": st.column_config.TextColumn(width=150),
             "verdicts": st.column_config.ImageColumn(
-                width=STRIP + 20, help="A mark for each variant: not needed or not worse, undecided, needed or worse"
+                width=STRIP + 20, help="A mark for each variant, in the colour of its verdict"
             ),
         },
         placeholder="-",

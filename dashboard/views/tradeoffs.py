@@ -10,20 +10,22 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.numbers import count
-from ablate.analysis.pareto import Front
+from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import words_for
 from ablate.metrics import COSTS
 from ablate.render.figures.front import draw_front, draw_front_panel, half_width, stand, what_it_says
 from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.exports import chart, export, figure_files, show_table, table_files
+from dashboard.shared.exports import chart, export, figure_files, is_narrow, show_table, table_files
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.store import every
 from dashboard.shared.text import fitting, prose, wrapping
 
 LEAST, MOST = 2, 3
+MOST_NAMED = 25
+"""Points whose numbers are drawn beside them, those on the front first."""
 MOST_WHOLE = 30
 """Rows up to which the whole table is shown; longer tables scroll."""
 
@@ -57,13 +59,16 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
         )
         return
     table = front_table(front)
+    labels = dict(zip((point.variant for point in ordered(front)), table["variant"][:MOST_NAMED], strict=False))
+    if is_narrow():
+        labels = {variant: label.partition(".")[0] for variant, label in labels.items()}
     on_front = [front.titles[point.variant] for point in front.points if point.on_front]
     seen = ", ".join(words_for(one) for one in front.quantities)
     picked = []
     for number, quantity in enumerate(front.quantities[1:]):
 
         def draw(palette: Palette, quantity: str = quantity) -> Spec:
-            return draw_front_panel(front, quantity, palette, palette.variants(record))
+            return draw_front_panel(front, quantity, palette, palette.variants(record), labels)
 
         picked += chart(draw, f"front-{number}", f"Pareto front by {seen}: {', '.join(on_front)}"[:1000], picks=True)
     _picked(picked)
@@ -78,11 +83,16 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
     _block(study, record, front)
 
 
+def ordered(front: Front) -> list[FrontPoint]:
+    """The points on the front before the others, the best in the first quantity first."""
+    return sorted(front.points, key=lambda point: not point.on_front)
+
+
 def front_table(front: Front) -> pd.DataFrame:
-    """A row for each variant, those on the front before the others, the best in the first quantity first."""
+    """A row for each variant, with the number of its point."""
     rows = []
-    for point in sorted(front.points, key=lambda point: not point.on_front):
-        row: dict[str, object] = {"variant": front.titles[point.variant]}
+    for place, point in enumerate(ordered(front), 1):
+        row: dict[str, object] = {"variant": f"{place}. {front.titles[point.variant]}"}
         for quantity in front.quantities:
             interval = point.values[quantity]
             row[quantity] = interval.mean

@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 from designed_study import on_off, run, runs_of
 from fake_store import NOON, fake_store
+from vega import marks, rows
 
 from ablate.analysis.effects import StudyEffects, effects_of, read_effects, read_importances
 from ablate.analysis.fairness import Tried, Tuned, Tuning
+from ablate.render.figures.effects import draw_pairs
+from ablate.render.figures.style import PAPER
+from ablate.render.formats.html import effects_table
 from ablate.store.records import Declaration, TrialState
 
 ABC = on_off("a", "b", "c")
@@ -175,7 +179,7 @@ def test_what_diverged_is_on_no_good_side_of_what_it_counts_as(direction: str, s
     )
     assert found is not None
     sides = {row.name: found.side(row) for row in (*found.main, *found.interactions)}
-    assert sides == {"a=off": "worse", "b=off": "worse", "a=off:b=off": "unclear"}
+    assert sides == {"a=off": "worse", "b=off": "worse", "a=off:b=off": "undecided"}
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
@@ -210,7 +214,13 @@ def test_effects_are_on_a_side_only_where_verdicts_would_be(
     if open_to in ("nothing", "seeds added after results"):
         assert sides == {"a=off": "worse", "b=off": "within", "a=off:b=off": "worse than the sum"}
     else:
-        assert set(sides.values()) == {"unclear"}
+        assert set(sides.values()) == {"undecided"}
+    drawn = draw_pairs(found, PAPER)
+    coloured = [
+        cell["effect"] for layer in marks(drawn, "rect") if "color" in layer["encoding"] for cell in rows(layer)
+    ]
+    assert set(coloured) == {found.titles[name] for name, side in sides.items() if side != "undecided"}
+    assert all(found.titles[name] in effects_table(found, 9, PAPER) for name in sides)
     plain = replace(made.record, declared_before=())
     widths = [effects_of(record, runs_of(made)).main[0] for record in (plain, made.record)]  # type: ignore[union-attr]
     fixed, shown = ((row.high or 0.0) - (row.low or 0.0) for row in widths)

@@ -13,14 +13,18 @@ from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
+from ablate.analysis.changes import in_words
 from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.findings import read_findings
 from ablate.analysis.gate import gate
 from ablate.analysis.ladder import Climb, climb_sentences
+from ablate.analysis.numbers import fixed
 from ablate.analysis.why import why
 from ablate.render.answer import answer_text
 from ablate.render.as_json import study_json
 from ablate.render.figures import draw, pictures
+from ablate.render.figures.style import PAPER
+from ablate.render.formats.html import page_table, rows_of, scale_forest
 from ablate.roles import TrialRole
 from ablate.spec.code import stage_identity
 from ablate.stats.bounds import at_most
@@ -95,6 +99,21 @@ def test_a_gain_that_survives_holds_with_its_speedup_and_stands_in_the_answer() 
     assert shown.row.bound is not None
     above = at_most(-shown.row.bound, report.margin, 3)
     assert shown.facts["changes if"] == f"the margin were above {above}", "it would not be better then"
+
+
+def test_what_is_trained_and_what_is_extrapolated_are_told_apart() -> None:
+    report = read_study(studied(lambda compute: loss(2 * compute)), "a_study")
+    answer, climbs = answer_of(report), report.climbs
+    assert climbs is not None
+    assert " ".join(answer.headline).startswith("Extrapolated to 10 times the compute: ")
+    assert sum("On the largest rung: " in said for said in answer.headline) == 1
+    shown = scale_forest(answer, climbs, PAPER)
+    assert "@rung" not in shown + page_table(answer, rows_of(answer)), "a rung is no part of a name"
+    (one,) = climbs.of
+    assert one.ladder is not None
+    assert one.ladder.difference is not None
+    assert f"<b>{fixed(one.ladder.difference.value, answer.decimals, sign=True)}</b>" in shown
+    assert in_words("worse than baseline@rung=5", report.titles) == "worse than baseline at rung 5"
 
 
 def test_a_gain_that_fades_vanishes_and_one_that_becomes_a_loss_turns() -> None:

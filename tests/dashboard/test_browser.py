@@ -153,7 +153,8 @@ def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict
 def test_navigation_from_studies_to_a_trial_to_a_comparison(
     page: Page, place: Workplace, shown: dict[str, Any], tmp_path: Path
 ) -> None:
-    page.open("/?study=tiny")
+    page.open("/studies?study=tiny")  # by its name, too
+    page.tab.wait_for_url("**/?study=tiny")
     page.main.get_by_role("link", name="Trial").click()
     page.settle()
     page.tab.get_by_role("combobox", name="Variant").click()

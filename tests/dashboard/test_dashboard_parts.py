@@ -32,8 +32,8 @@ from ablate.analysis.runs import read_runs
 from ablate.render.document import ablation_table
 from ablate.render.figures.curves import band_panels, course_panels, coursed, draw_bands, outliers
 from ablate.render.figures.forest import telling
-from ablate.render.figures.front import draw_front, what_it_says
-from ablate.render.figures.style import PAPER, Palette, wrapped
+from ablate.render.figures.front import draw_front, draw_front_panel, what_it_says
+from ablate.render.figures.style import PAPER, Palette, spread, wrapped
 from ablate.render.table import print_study
 from ablate.spec.document import read_document
 from ablate.stats import Interval
@@ -43,6 +43,7 @@ from dashboard.shared.results import split_tags
 from dashboard.shared.schema import to_yaml
 from dashboard.shared.text import aligned, escape, fitting, one_line, prose, wrapping
 from dashboard.views import PAGES
+from dashboard.views.across import DrawnVariant, common, differing
 from dashboard.views.answer import LEAST, _word_widths, ablation
 from dashboard.views.curves import PRUNED, Group, _first, _singles
 from dashboard.views.effects import parallel, variant_table
@@ -180,6 +181,42 @@ def test_what_is_dominated_far_off_is_not_drawn_but_said() -> None:
     assert [row["variant"] for row in rows(marks(drawn, "point")[0])] == ["baseline", "small", "near"]
     assert marks(drawn, "point")[0]["encoding"]["y"]["scale"]["domain"][1] < 2.5
     assert "Too far off to be drawn, and dominated: far." in what_it_says(front)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=12))
+def test_labels_are_moved_apart_in_their_order_and_around_their_places(places: list[float]) -> None:
+    moved = spread(places, 1.0)
+    order = sorted(range(len(places)), key=lambda index: (places[index], index))
+    assert all(moved[above] - moved[below] >= 1 - 1e-9 for below, above in pairwise(order))
+    assert math.fsum(moved) == pytest.approx(math.fsum(places)), "as far up as down"
+    assert spread([3 * index for index in range(4)], 1.0) == [0, 3, 6, 9], "those far apart stay"
+
+
+def test_each_point_has_its_label_though_others_are_near() -> None:
+    points = tuple(
+        FrontPoint(
+            f"v{number}", {"val_loss": measured(1.7 + number / 1e4), "parameters": measured(100.0)}, True, None, False
+        )
+        for number in range(9)
+    )
+    front = Front(
+        ("val_loss", "parameters"), ("minimize", "minimize"), points, (), {one.variant: one.variant for one in points}
+    )
+    drawn = draw_front_panel(front, "parameters", PAPER, labels={one.variant: one.variant.upper() for one in points})
+    labels = [row for layer in marks(drawn, "text") for row in rows(layer)]
+    assert {row["label"] for row in labels} == {f"V{number}" for number in range(9)}
+    low, high = marks(drawn, "point")[0]["encoding"]["y"]["scale"]["domain"]
+    places = sorted((row["place"] - low) / (high - low) * 440 for row in labels)
+    assert all(above - below >= 11 for below, above in pairwise(places)), "eleven pixels is the height of a letter"
+
+
+def test_across_studies_it_is_said_what_is_the_same() -> None:
+    one = DrawnVariant("a", band([]), frozenset({"f1"}), "copy of 8 tokens", "", frozenset({100}), frozenset({800}))
+    assert common([one, one]).endswith("Same budget: 100 steps, 800 tokens.")
+    longer = replace(one, steps=frozenset({2000}), tokens=frozenset({16_000}))
+    assert "Budgets differ (100 and 2,000 steps; 800 and 16,000 tokens)" in common([one, longer])
+    assert not differing([one, longer])
+    assert "different data" in differing([one, replace(one, data=frozenset({"f2"}))])
 
 
 def measured(mean: float) -> Interval:
@@ -326,7 +363,7 @@ def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:
     assert said == ["better", "better than the sum"]
     ends = [(-0.5, -0.1), (-0.3, 0.3), (-0.5, 0.3), (0.41, 0.6)]
     drawn = [side(EffectRow(main, sum(low_high) / 2, *low_high, ())) for low_high in ends]
-    assert drawn == ["unclear", "within", "unclear", "worse"]
+    assert drawn == ["undecided", "within", "undecided", "worse"]
 
 
 def test_pruned_trials_have_one_entry_in_the_legend() -> None:
@@ -347,8 +384,8 @@ def test_of_many_variants_the_decided_come_first_then_those_nearest_to_a_decisio
             "a=v4": (0.0, 0.025), "a=v5": (0.051, 0.02)}  # fmt: skip
     for seed in range(4):
         made.add("baseline", seed, {"val_loss": 2.0})
-        for name, (gap, spread) in gaps.items():
-            made.add(name, seed, {"val_loss": 2.0 + gap + spread * (-1.5 + seed)})
+        for name, (gap, sd) in gaps.items():
+            made.add(name, seed, {"val_loss": 2.0 + gap + sd * (-1.5 + seed)})
     rows = {row.name: row for row in read_study(made, "a_study").variants if row.name in gaps}
     words = {name: row.verdict.word for name, row in rows.items() if row.verdict}
     assert [words[name] for name in ("a=v0", "a=v1", "a=v2")] == ["needed", "not needed", "better"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
@@ -26,6 +28,7 @@ from ablate.analysis.why import why
 from ablate.errors import NotFoundError
 from ablate.render.answer import answer_svg, print_answer, print_why
 from ablate.render.as_json import study_json, why_json
+from ablate.render.formats.html import group_mark, page_table, rows_of
 from ablate.store.records import TrialState
 
 MARGIN = 0.1
@@ -77,7 +80,7 @@ def printed(answer: Answer, width: int = 80, **options: object) -> str:
 def test_rows_are_grouped_by_verdict_and_sorted_from_the_best(direction: str) -> None:
     answer = answered(study(REMOVED | REPLACED, direction=direction))
     groups = {group.key: [row.variant.removesuffix("=off") for row in group.rows] for group in answer.groups}
-    undecided = groups.pop("not known")
+    undecided = groups.pop("undecided")
     assert undecided == ["bias"]
     found = {key: names for key, names in groups.items() if key != "better"}
     assert found["can go"] == ["norm", "values"]
@@ -87,6 +90,33 @@ def test_rows_are_grouped_by_verdict_and_sorted_from_the_best(direction: str) ->
     for row in answer.rows:
         effect = (REMOVED | REPLACED)[row.variant.removesuffix("=off")]
         assert row.difference == pytest.approx(answer.worse * effect, abs=0.01)
+
+
+def test_a_page_calls_a_verdict_as_its_tiles_and_the_terminal_do() -> None:
+    answer = answered(study(REMOVED | REPLACED))
+    shown = page_table(answer, rows_of(answer))
+    words = [word.rstrip("*") for word in re.findall(r'class="verdict"><b[^>]*>. <span>(.*?)</span>', shown)]
+    assert words == [group.key for group in answer.groups for _ in group.rows]
+    headings = re.findall(r'<tr class="group"><td colspan="\d+"><b[^>]*>(.) <em>(.*?)</em>', shown)
+    assert headings == [(group_mark(group.key), group.key) for group in answer.groups], "a narrow window has no words"
+
+
+def test_letters_stand_for_parts_only_where_a_line_is_short() -> None:
+    base = dict.fromkeys("abcdef", "on")
+    variants = {"baseline": (base, 9)}
+    for parts in itertools.combinations(base, 3):
+        variants["=off,".join(parts) + "=off"] = base | dict.fromkeys(parts, "off"), 8
+    made = fake_store(variants, 2, margin=MARGIN)
+    told = {name: {"on": {}, "off": {"removes": f"the part of the block called {name}"}} for name in base}
+    made.record = dataclasses.replace(made.record, space={"switches": told})
+    for name, seed in itertools.product(variants, range(2)):
+        made.add(name, seed, {"val_loss": 3.0 + seed})
+    report = read_study(made, "a_study")
+    lettered, whole = answer_of(report), answer_of(report, letters=False)
+    assert lettered.parts
+    assert any(row.label != row.words for row in lettered.rows)
+    assert not whole.parts
+    assert all(row.label == row.words for row in whole.rows)
 
 
 def test_the_headline_names_what_can_go_and_what_must_stay() -> None:
@@ -321,7 +351,7 @@ def test_each_warning_has_a_mark_of_its_own_and_the_commands_name_real_variants(
 def test_verdicts_are_told_without_colour_and_without_control_codes() -> None:
     text = printed(answered(study(REMOVED | REPLACED)), no_color=True)
     assert "\x1b" not in text
-    for label in ("CAN GO", "MUST STAY", "WORSE", "NOT KNOWN", "TRUST", "MORE"):
+    for label in ("CAN GO", "MUST STAY", "WORSE", "UNDECIDED", "TRUST", "MORE"):
         assert f"\n{label} " in text
     evil = dataclasses.replace(answered(study({"norm": 0.0})), question="[red]x[/red] \x1b[31mboo")
     assert "[red]x[/red] \N{REPLACEMENT CHARACTER}[31mboo" in printed(evil, 140)
@@ -499,7 +529,7 @@ def test_the_picture_shows_what_the_terminal_shows() -> None:
     shown = "".join(picture.itertext()).replace("\xa0", " ")
     assert all(row.words.removeprefix("the ") in shown for row in answer.rows)
     assert "<script" not in answer_svg(answer)
-    assert {group.key for group in answer.groups} - {"not known"} <= CONFIDENT
+    assert {group.key for group in answer.groups} - {"undecided"} <= CONFIDENT
 
 
 def swept(effects: Mapping[str, Sequence[float]], places: Sequence[int]) -> FakeStore:

@@ -63,7 +63,7 @@ def test_parts_have_the_verdict_on_the_first_block_that_lacks_them() -> None:
     kinds = {(box.kind, box.state) for box in picture.boxes}
     assert kinds == {("norm", "dispensable"), ("mixer", "kept"), ("mlp", "kept")}
     assert [note.state for note in picture.notes if note.text == "skip"].count("needed") == 1
-    assert picture.legend == {"needed": "needed", "dispensable": "not needed"}
+    assert picture.legend == {"needed": "must stay", "dispensable": "can go"}
     ElementTree.fromstring(to_svg(picture))
 
 

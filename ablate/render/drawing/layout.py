@@ -44,7 +44,7 @@ def compare(old_name: str, old: BlockSpec, new_name: str, new: BlockSpec) -> Dra
 def lay_out_verdicts(name: str, block: BlockSpec, judged: Sequence[tuple[BlockSpec, Presence]]) -> Drawing:
     """Lay a study's baseline out with the verdicts on its parts, as `JudgedSlots` finds them."""
     slots = JudgedSlots(block, judged)
-    words: dict[Presence, str] = {"needed": "needed", "dispensable": "not needed", "open": "undecided"}
+    words: dict[Presence, str] = {"needed": "must stay", "dispensable": "can go", "open": "undecided"}
     legend = {state: word for state, word in words.items() if state in slots.found.values()}
     return _lay_out(Drawing(name, legend), slots, block.arrangement, "")
 

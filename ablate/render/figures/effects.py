@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ablate.analysis.effects import EffectRow, StudyEffects, StudyImportances
+from ablate.analysis.effects import EffectRow, Side, StudyEffects, StudyImportances
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, decimals_for, fixed
 from ablate.analysis.text import plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
     PANEL_NAME,
+    Look,
     Palette,
     Spec,
     by_look,
@@ -36,6 +37,17 @@ MOST_PRINTED = 16
 """The same in a report."""
 
 
+SIDES: dict[Side, Callable[[Palette], Look]] = {
+    "worse": lambda palette: palette.verdict("worse"),
+    "better": lambda palette: palette.verdict("better"),
+    "worse than the sum": lambda palette: replace(palette.verdict("worse"), mark="triangle-right"),
+    "better than the sum": lambda palette: replace(palette.verdict("better"), mark="triangle-left"),
+    "within": lambda palette: palette.verdict("not worse"),
+    "undecided": lambda palette: palette.verdict("undecided"),
+}
+"""Where an effect lies, to how it is drawn."""
+
+
 def pictures(findings: Findings) -> Iterator[Picture]:
     """The figures of a study that crosses its switches."""
     fitted = findings.report.effects
@@ -52,7 +64,8 @@ def pictures(findings: Findings) -> Iterator[Picture]:
             yield Picture(
                 "interactions",
                 f"On the diagonal, how much each setting changes {fitted.metric} on average; below it, how much two "
-                "together change it beyond the sum. A hyphen: not estimable from these trials.",
+                "together change it beyond the sum. A question mark and no colour: undecided. A hyphen: not estimable "
+                "from these trials.",
             )
     if findings.importances is not None:
         yield Picture(
@@ -80,14 +93,6 @@ def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS,
         name: Characters of a name on one line.
     """
     split = min(len(effects.main), MOST_ROWS)
-    looks = {
-        "worse": palette.verdict("worse"),
-        "better": palette.verdict("better"),
-        "worse than the sum": replace(palette.verdict("worse"), mark="triangle-right"),
-        "better than the sum": replace(palette.verdict("better"), mark="triangle-left"),
-        "within": palette.verdict("not worse"),
-        "unclear": palette.verdict("undecided"),
-    }
     rows = [
         {
             "name": "\n≡ ".join(wrapped(effects.titles[one], name) for one in (row.name, *row.aliases)),
@@ -99,7 +104,7 @@ def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS,
         }
         for row in (*by_size(effects.main)[:split], *by_size(effects.interactions)[:most])
     ]
-    found = {word: look for word, look in looks.items() if any(row["side"] == word for row in rows)}
+    found = {side: look(palette) for side, look in SIDES.items() if any(row["side"] == side for row in rows)}
     y, x = names("name", [str(row["name"]) for row in rows]), number("estimate", _title(effects))
     known = [row for row in rows if row["low"] is not None]
     tip = [{"field": key, "title": key} for key in ("effect", "estimate", "low", "high")]
@@ -124,7 +129,7 @@ def _title(effects: StudyEffects) -> str:
 
 
 def draw_pairs(effects: StudyEffects, palette: Palette) -> Spec:
-    """The heat map: main effects on the diagonal, interactions below it; blue better, brown worse."""
+    """The heat map: main effects on the diagonal, interactions below it; blue better, brown worse, pale undecided."""
     settings = [row.settings[0] for row in effects.main]
     labels = [wrapped(effects.titles[row.name], PANEL_NAME) for row in effects.main]
     found = {
@@ -137,17 +142,23 @@ def draw_pairs(effects: StudyEffects, palette: Palette) -> Spec:
     for line in range(len(labels)):
         for column in range(line + 1):
             row = found.get((column, line))
-            text = "-" if row is None else fixed(row.estimate, decimals, sign=True)
+            side = "" if row is None else effects.side(row)
+            text = MISSING if row is None else fixed(row.estimate, decimals, sign=True) + "?" * (side == "undecided")
             cells.append(
                 {
                     "line": labels[line],
                     "column": labels[column],
                     "change": None if row is None else row.estimate,
+                    "low": None if row is None else row.low,
+                    "high": None if row is None else row.high,
+                    "side": side,
                     "text": text if len(labels) <= MOST_PRINTED else "",
                     "effect": "not estimable" if row is None else with_aliases(row, effects),
-                    "strong": row is not None and abs(row.estimate) > 0.55 * most,
+                    "strong": row is not None and side != "undecided" and abs(row.estimate) > 0.55 * most,
                 }
             )
+    open_ = [cell for cell in cells if cell["side"] in ("", "undecided")]
+    known = [cell for cell in cells if cell not in open_]
     light, (better, worse) = Palette(), (Palette().verdict(word).colour for word in ("better", "needed"))
     middle, ends = light.faint if not palette.dark else "#1a222c", [better, worse]
     if effects.direction == "maximize":
@@ -159,14 +170,17 @@ def draw_pairs(effects: StudyEffects, palette: Palette) -> Spec:
     legend = {"title": _title(effects).split("\n"), "orient": "bottom", "gradientLength": 200, "titleLimit": 400}
     colour = {"field": "change", "type": "quantitative", "scale": domain, "legend": legend}
     ink = {"condition": {"test": "datum.strong", "value": "#ffffff"}, "value": palette.ink}
-    tip = [{"field": key, "title": key} for key in ("effect", "change")]
+    tip = [{"field": key, "title": key} for key in ("effect", "change", "low", "high", "side")]
     return layers(
         [
-            mark("rect", cells, {"x": x, "y": y, "color": colour, "tooltip": tip}, stroke=palette.faint),
+            mark("rect", open_, {"x": x, "y": y, "tooltip": tip}, color="transparent", stroke=palette.grey,
+                 strokeDash=[3, 3]) if open_ else None,
+            mark("rect", known, {"x": x, "y": y, "color": colour, "tooltip": tip}, stroke=palette.faint)
+            if known else None,
             mark("text", cells, {"x": x, "y": y, "text": {"field": "text"}, "color": ink}),
         ],
         30 * len(labels),
-    )
+    )  # fmt: skip
 
 
 def draw_importances(importances: StudyImportances, metric: str, palette: Palette) -> Spec:
@@ -250,15 +264,15 @@ def how_to_read(effects: StudyEffects) -> str:
     said = f"No effect is clear yet: {effects.withheld}. " if effects.withheld else ""
     said += (
         f"A main effect is how much {effects.metric} changes from a switch's first setting to the one named, averaged "
-        "over all settings of the other switches; an interaction (a:b) is how much the first of two effects changes "
+        "over all settings of the other switches; an interaction (a × b) is how much the first of two effects changes "
         f"when the second setting is also active. Changes {worse} 0 are worse; the study's margin is "
         f"{effects.margin:g}. Least squares over {plural(effects.trials, 'trial')} with seeds as blocks; the 95 % "
         "intervals are not adjusted for one another."
     )
     if any(row.aliases for row in (*effects.main, *effects.interactions)):
         said += (
-            " Effects in the last column are aliased with the effect of their row: the estimate is of their sum. A "
-            "design of higher resolution separates them."
+            " An alias is an effect that these trials cannot tell from the one beside it: the estimate is of their "
+            "sum. A design of higher resolution separates them."
         )
     if effects.diverged:
         count = "counts" if effects.diverged == 1 else "count"

@@ -20,8 +20,10 @@ from ablate.stats import Interval
 FRONT, MEANS, CONFIDENT = "on the front", "dominated in the means", "dominated (95 % confidence)"
 FAR = 0.6
 """How far intervals are shown beyond the means, as a share of the range of the means."""
-HEIGHT = 360
+HEIGHT = 440
 """Of a panel in pixels."""
+LINE = 14
+"""Of a label in pixels."""
 LITTLE = 0.05
 """Share of a value within which no point is too far to be drawn."""
 MANY = 60
@@ -57,12 +59,19 @@ def draw_front(front: Front, palette: Palette) -> Spec:
     return {"hconcat": [{key: part for key, part in one.items() if key != "autosize"} | wide for one in drawn]}
 
 
-def draw_front_panel(front: Front, quantity: str, palette: Palette, looks: Mapping[str, Look] | None = None) -> Spec:
+def draw_front_panel(
+    front: Front,
+    quantity: str,
+    palette: Palette,
+    looks: Mapping[str, Look] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Spec:
     """The first quantity against another; a click on a point picks its `variant`.
 
     Args:
         quantity: Of the horizontal axis.
         looks: By variant, for its colour; None: by how it stands.
+        labels: Variants to what stands beside their points; None: the titles of those on the front and the baseline.
     """
     first = front.quantities[0]
     stands = {FRONT: Look(palette.look(5).colour, (1, 0), "square"), MEANS: Look(palette.grey, (1, 0), "circle"),
@@ -84,7 +93,12 @@ def draw_front_panel(front: Front, quantity: str, palette: Palette, looks: Mappi
     looked = {**by_look("stands", found, "shape"), **colour}
     if looks is not None:
         looked["shape"] |= {"legend": {**looked["shape"]["legend"], "symbolFillColor": palette.ink}}
-    marks = mark("point", rows, {"x": x, "y": y, **looked, "tooltip": tip}, size=75, clip=True)
+    around = "#10151d" if palette.dark else "#ffffff"
+    marks = mark("point", rows, {"x": x, "y": y, **looked, "tooltip": tip}, size=75, clip=True, stroke=around,
+                 strokeWidth=0.8)  # fmt: skip
+    if labels is None:
+        labels = {one.variant: front.titles[one.variant] for one in front.points
+                  if one.on_front or one.variant == BASELINE}  # fmt: skip
     marks["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["variant"]}}]
     return layers(
         [
@@ -93,22 +107,31 @@ def draw_front_panel(front: Front, quantity: str, palette: Palette, looks: Mappi
                  strokeWidth=0.9, clip=True),
             mark("rule", ends, {"y": {**y, "field": "y low"}, "y2": {"field": "y high"}, "x": x, **colour},
                  strokeWidth=0.9, clip=True),
+            *_labels(rows, x, y, labels, palette),
             marks,
-            *_names(rows, x, y),
         ],
         HEIGHT,
     )  # fmt: skip
 
 
-def _names(rows: Sequence[Spec], x: Spec, y: Spec) -> Iterator[Spec]:
-    """The names of the variants on the front and of the baseline beside their points, towards the middle."""
+def _labels(rows: Sequence[Spec], x: Spec, y: Spec, labels: Mapping[str, str], palette: Palette) -> Iterator[Spec]:
+    """Labels beside points, towards the middle, one below the other, with a line from each to its point."""
     (left, right), (bottom, top) = x["scale"]["domain"], y["scale"]["domain"]
-    told = [row for row in rows if row["stands"] == FRONT or row["variant"] == BASELINE]
-    places = spread([row["y"] for row in told], 13 * (top - bottom) / HEIGHT)
-    put = [{**row, "y": place} for row, place in zip(told, places, strict=True)]
-    for align, dx in (("left", 9), ("right", -9)):
-        if beside := [row for row in put if (align == "left") == (row["x"] < (left + right) / 2)]:
-            yield mark("text", beside, {"x": x, "y": y, "text": {"field": "title"}}, align=align, dx=dx)
+    away = 0.04 * (right - left)
+    for align in ("left", "right"):
+        told = [row for row in rows if row["variant"] in labels and (align == "left") == (2 * row["x"] < left + right)]
+        places = spread([row["y"] for row in told], LINE * (top - bottom) / HEIGHT)
+        put = [
+            {"x": row["x"], "y": row["y"], "label": labels[row["variant"]], "place": place,
+             "beside": row["x"] + (away if align == "left" else -away)}
+            for row, place in zip(told, places, strict=True)
+        ]  # fmt: skip
+        beside, place = {**x, "field": "beside"}, {**y, "field": "place"}
+        if put:
+            yield mark("rule", put, {"x": x, "y": y, "x2": {"field": "beside"}, "y2": {"field": "place"}},
+                       color=palette.grey, strokeWidth=0.7)  # fmt: skip
+            yield mark("text", put, {"x": beside, "y": place, "text": {"field": "label"}}, align=align,
+                       dx=3 if align == "left" else -3)  # fmt: skip
 
 
 def _row(point: FrontPoint, quantity: str, first: str, title: str) -> Spec:

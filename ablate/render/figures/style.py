@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
+from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.rows import SELECTED
 from ablate.analysis.text import listed, plural
 from ablate.stats.verdict import removal_word
@@ -101,9 +102,10 @@ class Palette:
 
 
 def alike(words: Iterable[str]) -> dict[str, str]:
-    """Verdict to its label in a legend: `needed or worse` where both occur, which look the same."""
+    """Verdict to its label in a legend: `must stay or worse` where both occur, which look the same."""
     found = sorted(set(words))
-    return {word: " or ".join(one for one in found if removal_word(one) == removal_word(word)) for word in found}
+    said = {word: in_answer(word) for word in found}
+    return {word: " or ".join(said[one] for one in found if removal_word(one) == removal_word(word)) for word in found}
 
 
 PAPER = Palette(paper="#ffffff")
@@ -240,12 +242,16 @@ def margin_marks(margin: float, axis: str, edge: float | None = None, *, faint: 
 
 
 def spread(places: Sequence[float], gap: float) -> list[float]:
-    """The places moved upwards where they are nearer than `gap` to one another, so that labels there do not collide."""
-    moved = [*places]
-    order = sorted(range(len(moved)), key=moved.__getitem__)
-    for below, above in pairwise(order):
-        moved[above] = max(moved[above], moved[below] + gap)
-    return moved
+    """The places moved as little as keeps them `gap` apart in the same order, so that labels there do not collide."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    blocks: list[list[float]] = []  # where each label wants the first of its block
+    for rank, index in enumerate(order):
+        blocks.append([places[index] - rank * gap])
+        while len(blocks) > 1 and fmean(blocks[-2]) >= fmean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    starts = [fmean(block) for block in blocks for _ in block]
+    moved = {index: start + rank * gap for rank, (index, start) in enumerate(zip(order, starts, strict=True))}
+    return [moved[index] for index in range(len(places))]
 
 
 def wrapped(text: str, width: int, too: str = "= ") -> str:

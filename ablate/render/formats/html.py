@@ -6,27 +6,32 @@ import base64
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import singledispatch
+from functools import partial, singledispatch
 from html import escape
-from itertools import chain, repeat
+from itertools import chain, groupby, repeat
+from operator import itemgetter
 from typing import Literal
 from urllib.parse import quote
 
 from pydantic import ValidationError
 
 from ablate.analysis.answer import Answer, verdicts_on_parts
-from ablate.analysis.answer_rows import AnswerRow, GroupKey
+from ablate.analysis.answer_rows import AnswerRow, GroupKey, in_answer, verdict_word
+from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import fixed, percent
+from ablate.analysis.ladder import Climbs, ScaleRow
+from ablate.analysis.numbers import MISSING, decimals_for, fixed, interval_words, percent
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import SELECTED
 from ablate.analysis.text import plural
 from ablate.render.blocks import AnswerGrid, Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
 from ablate.render.document import document, document_of_questions
 from ablate.render.figures import draw, save
+from ablate.render.figures.effects import SIDES, by_size
 from ablate.render.figures.style import Look, Palette
 from ablate.render.formats import Format, Place
-from ablate.render.interval import Axis, axis_svg, interval_svg
+from ablate.render.interval import Axis, Span, axis_svg, interval_svg
+from ablate.spec.design import split_place
 
 _LOOKS: dict[GroupKey, str] = {
     "better": "better",
@@ -35,7 +40,7 @@ _LOOKS: dict[GroupKey, str] = {
     "as good": "not needed",
     "must stay": "needed",
     "worse": "needed",
-    "not known": "undecided",
+    "undecided": "undecided",
     "unproven": "undecided",
     "lost": "diverged",
     "waiting": SELECTED,
@@ -44,6 +49,8 @@ _LOOKS: dict[GroupKey, str] = {
 """Groups to the verdict in whose colour and mark they are drawn."""
 _MARKS = {"square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼"}
 """Vega's names of marks to characters; others are circles."""
+_OUTCOMES = {"vanishes": "not worse", "turns": "undecided"}
+"""What becomes of a difference at larger models, to the verdict as which it is drawn; others are verdicts."""
 ANSWER_STYLE = """
 table.answer { width: 100%; border-collapse: collapse; font-size: 0.9rem; }
 table.answer :is(th, td) { padding: 0.1rem 0.5rem; text-align: left; border: 0; font-variant-numeric: tabular-nums;
@@ -58,16 +65,23 @@ table.answer code { font-size: 0.75rem; opacity: 0.8; overflow-wrap: anywhere; b
 table.answer tbody tr { position: relative; }
 table.answer tbody tr:hover { background: rgba(128, 140, 155, 0.12); }
 table.answer td a::after { content: ""; position: absolute; inset: 0; }
+table.answer :is(tr.group, small.narrow) { display: none; }
+table.answer small { font-size: 0.8rem; opacity: 0.8; }
 @media (max-width: 900px) { table.answer code, table.answer .wide { display: none; } }
 @media (max-width: 640px) {
     table.answer td { height: 36px; }
     table.answer :is(th, td) { padding: 0.1rem 0.2rem; }
     table.answer :is(.verdict span, em, th img, th svg) { display: none; }
+    table.answer tr.group { display: table-row; }
+    table.answer tr.group em { display: inline; font-style: normal; }
+    table.answer small { display: block !important; }
     table.answer th.verdict { font-size: 0; }
     table.answer td.interval :is(img, svg) { width: 110px; }
 }
 """
 """The style of `verdict_table`; narrow screens show fewer columns."""
+MOST_MARGINS = 6
+"""Margins up to which the axis of effects may reach: their intervals are wider than those of variants."""
 MOST_LINES = 20
 """Lines of a listing that are shown before a click."""
 BLOCK = "The block of the baseline, with the verdicts on its parts."
@@ -230,21 +244,18 @@ def verdict_table(
         embed: What makes HTML of an SVG element; the default leaves it as it is.
     """
     axis = Axis.of(answer)
-    scale = f'<span aria-label="0 and the margin {axis.margin:g}">{embed(axis_svg(axis, ink))}</span>'
-    titles = ["verdict", "change", f"Δ {escape(answer.metric)}", scale, f"95 % bound, by {answer.unit}", "parameters"]
-    kinds = ["verdict", "change", "number", "interval", "number wide", "number wide"]
+    titles = [f"Δ {escape(answer.metric)}", f"95 % bound, by {answer.unit}", "parameters"]
     if all(row.parameter_change is None for _, row in rows):
-        kinds = kinds[:-1]
+        titles.pop()
 
     def cells(key: GroupKey, row: AnswerRow) -> tuple[str, ...]:
         drawn = look(_LOOKS[key])
-        word = "waiting" if key == "waiting" else row.verdict
-        name = "" if row.variant == row.label else f" <code>{escape(row.variant)}</code>"
+        word, variant = verdict_word(key, row), split_place(row.variant)[0]
+        name = "" if row.combines or variant == row.label else f" <code>{escape(variant)}</code>"
         warning = f" <em>{escape(row.warning)}</em>" if row.warning else ""
         words = escape(row.label) if link is None else f'<a href="{escape(link(row))}">{escape(row.label)}</a>'
         return (
-            f'<b style="color: {drawn.colour}">{_MARKS.get(drawn.mark, "●")} '
-            f"<span>{escape(word)}{'*' if holds_alone(row) else ''}</span></b>",
+            _marked(drawn, f"{escape(word)}{'*' if holds_alone(row) else ''}"),
             f"{words}{name}{warning}",
             f"<b>{fixed(row.difference, answer.decimals, sign=True)}</b>",
             embed(interval_svg(axis, row, colour=drawn.colour, ink=ink, mark=drawn.mark)),
@@ -252,13 +263,125 @@ def verdict_table(
             percent(row.parameter_change),
         )
 
+    groups = [
+        (_marked(look(_LOOKS[key]), key, tag="em"), [cells(*each) for each in of])
+        for key, of in groupby(rows, key=itemgetter(0))
+    ]
+    told = f"The answer: {plural(len(rows), 'variant')} with verdicts, 90 % intervals and their bounds"
+    return _forest(titles, _scale(axis, ink, embed), groups, told)
+
+
+def effects_table(effects: StudyEffects, most: int, palette: Palette, embed: Callable[[str], str] = str) -> str:
+    """Effects as a table that is a forest plot, the largest first; `ANSWER_STYLE` is its style.
+
+    Args:
+        most: Interactions that it shows.
+        embed: What makes HTML of an SVG element; the default leaves it as it is.
+    """
+    groups = {
+        "Average over the other switches": by_size(effects.main),
+        "Two together, beyond the sum of both": by_size(effects.interactions)[:most],
+    }
+    spans = [Span(row.estimate, row.low, row.high) for rows in groups.values() for row in rows]
+    axis = Axis.around(effects.margin, 1 if effects.direction == "minimize" else -1, spans, MOST_MARGINS)
+    write = partial(fixed, decimals=decimals_for(effects.margin, ()), sign=True)
+
+    def cells(row: EffectRow) -> tuple[str, ...]:
+        side, span = effects.side(row), Span(row.estimate, row.low, row.high)
+        drawn = SIDES[side](palette)
+        aliases = "".join(f" <small>or {escape(effects.titles[name])}</small>" for name in row.aliases)
+        return (
+            _marked(drawn, side),
+            f'{escape(effects.titles[row.name])}{aliases}<small class="narrow"> {side}</small>',
+            f"<b>{write(row.estimate)}</b>",
+            embed(interval_svg(axis, span, colour=drawn.colour, ink=palette.ink, mark=drawn.mark)),
+            interval_words(row.low, row.high, write),
+        )
+
+    told = f"{plural(len(spans), 'effect')} on {escape(effects.metric)} with 95 % intervals"
+    titles = [f"Δ {escape(effects.metric)}", "95 % interval"]
+    shown = [(f"<b>{escape(title)}</b>", [cells(row) for row in rows]) for title, rows in groups.items() if rows]
+    return _forest(titles, _scale(axis, palette.ink, embed), shown, told, headed=True)
+
+
+def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callable[[str], str] = str) -> str:
+    """What becomes of the differences of a ladder at larger models, as a table that is a forest plot.
+
+    Args:
+        climbs: The laws behind it.
+        embed: What makes HTML of an SVG element; the default leaves it as it is.
+    """
+    laws = {one.scaling.variant: one for one in climbs.of}
+    of = {row.words: laws[name] for row in answer.rows if (name := split_place(row.variant)[0]) in laws}
+    there = {words: one.ladder.difference for words, one in of.items() if one.ladder and not one.refusal}
+    spans = {words: Span(one.value, one.low, one.high) for words, one in there.items() if one is not None}
+    axis = Axis.around(answer.margin, answer.worse, [*spans.values()], MOST_MARGINS)
+    write = partial(fixed, decimals=answer.decimals, sign=True)
+
+    def cells(row: ScaleRow) -> tuple[str, ...]:
+        span = spans.get(row.words, Span(None, None, None))
+        outcome = in_answer(row.outcome) if row.there else "not extrapolated"
+        drawn = palette.verdict(_OUTCOMES.get(row.outcome, row.outcome) if row.there else SELECTED)
+        why = "" if row.there else f" <small>{escape(row.refusal)}</small>"
+        return (
+            _marked(drawn, outcome),
+            f'{escape(row.words)}<small class="narrow"> {outcome}</small>{why}',
+            f"<b>{write(span.difference)}</b>",
+            embed(interval_svg(axis, span, colour=drawn.colour, ink=palette.ink, mark=drawn.mark)),
+            interval_words(span.low, span.high, write),
+            escape(row.speedup) if row.there else MISSING,
+            "&ensp;".join(map(escape, row.by_rung)),
+        )
+
+    times, rungs = answer.scale[0].times, ", ".join(answer.scale[0].compute)
+    titles = [f"Δ at {times:g}x", "95 % interval", "speedup there", f"Δ at {rungs}"]
+    told = f"What becomes of each difference at {times:g} times the compute"
+    return _forest(titles, _scale(axis, palette.ink, embed), [("", map(cells, answer.scale))], told)
+
+
+def _marked(drawn: Look, word: str, tag: str = "span") -> str:
+    """A verdict with the mark of the figures, in its colour."""
+    return f'<b style="color: {drawn.colour}">{_MARKS.get(drawn.mark, "●")} <{tag}>{word}</{tag}></b>'
+
+
+def _scale(axis: Axis, ink: str, embed: Callable[[str], str]) -> str:
+    return f'<span aria-label="0 and the margin {axis.margin:g}">{embed(axis_svg(axis, ink))}</span>'
+
+
+def _forest(
+    titles: Sequence[str],
+    scale: str,
+    groups: Iterable[tuple[str, Iterable[Sequence[str]]]],
+    told: str,
+    *,
+    headed: bool = False,
+) -> str:
+    """Rows of a verdict, words, a number, its interval, and what only a wide window shows.
+
+    Args:
+        titles: Of the number, and of what follows the interval.
+        scale: What stands above the intervals.
+        groups: Their headings, if they have one, with their rows, all as HTML.
+        told: What it holds, for those who cannot see it.
+        headed: Whether a wide window shows the headings, too.
+    """
+    kinds = ["verdict", "change", "number", "interval", *["number wide"] * (len(titles) - 1)]
+
     def line(texts: Iterable[str], tag: str) -> str:
         return "".join(f'<{tag} class="{kind}">{text}</{tag}>' for kind, text in zip(kinds, texts, strict=False))
 
-    body = "".join(f"<tr>{line(cells(key, row), 'td')}</tr>" for key, row in rows)
-    told = f"The answer: {plural(len(rows), 'variant')} with verdicts, 90 % intervals and their bounds"
-    head = f"<thead><tr>{line(titles, 'th')}</tr></thead>"
+    body = ""
+    for heading, rows in groups:
+        if heading:
+            body += f'<tr class="{"" if headed else "group"}"><td colspan="{len(kinds)}">{heading}</td></tr>'
+        body += "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
+    head = f"<thead><tr>{line(('verdict', 'change', titles[0], scale, *titles[1:]), 'th')}</tr></thead>"
     return f'<table class="answer" aria-label="{told}">{head}<tbody>{body}</tbody></table>'
+
+
+def group_mark(key: GroupKey) -> str:
+    """The character for the mark in which a group is drawn."""
+    return _MARKS.get(Palette().verdict(_LOOKS[key]).mark, "●")
 
 
 def holds_alone(row: AnswerRow) -> bool:

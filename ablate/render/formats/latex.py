@@ -9,7 +9,7 @@ from functools import singledispatch
 from typing import Literal
 
 from ablate.analysis.answer import Answer, answer_of
-from ablate.analysis.answer_rows import AnswerRow, compared_rows
+from ablate.analysis.answer_rows import AnswerRow, compared_rows, verdict_word
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, fixed
 from ablate.analysis.report import StudyReport
@@ -156,8 +156,8 @@ def paper_table(report: StudyReport) -> str:
     for group in answer.groups:
         rows = []
         for row in group.rows:
-            alone = "*" * (row.bound is not None and not row.jointly)
-            rows.append(cells(row.variant, row.label, _interval(row, answer.decimals), row.verdict + alone))
+            word = verdict_word(group.key, row) + "*" * (row.bound is not None and not row.jointly)
+            rows.append(cells(row.variant, row.label, _interval(row, answer.decimals), word))
         groups.append("\n".join(rows))
     pairs = sorted(row.difference.n for row in compared if row.difference is not None and not row.lost)
     over = f"over {f'{pairs[0]} to ' * (pairs[0] < pairs[-1])}{plural(pairs[-1], answer.unit)}" if pairs else ""
