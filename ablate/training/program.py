@@ -284,6 +284,9 @@ class GraphProgram(Program):
         self._graph, self._inputs, self.warning = None, {}, warning
         self._loss = torch.empty(0)
         torch.cuda.empty_cache()
+        # After a capture that failed the generators may still count as captured, and eager dropout would fail.
+        for generator in torch.cuda.default_generators:
+            generator.graphsafe_set_state(generator.clone_state())
 
     def _warm_up(self, batch: Batch) -> Tensor:
         """Run a step on a separate stream, as capturing requires."""
@@ -308,9 +311,6 @@ class GraphProgram(Program):
             self._drop(_NO_MEMORY)
         except RuntimeError as error:
             self._drop(f"its steps cannot be captured as a CUDA graph and run eagerly: {first_sentence(error)}")
-            # After an error of CUDA the generators still count as captured, and eager dropout would fail.
-            for generator in torch.cuda.default_generators:
-                generator.graphsafe_set_state(generator.clone_state())
         else:
             self._graph = graph
 
