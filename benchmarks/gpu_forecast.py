@@ -55,7 +55,7 @@ def measure(name: str, spec: VariantSpec) -> None:
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    before, held = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
     device = torch.device("cuda")
     with tempfile.TemporaryDirectory() as folder:
         task = spec.task.open(Path(folder), spec.task.prepare(Path(folder), lambda line: None))
@@ -70,7 +70,7 @@ def measure(name: str, spec: VariantSpec) -> None:
             flops, warning = pack.totals.whole[1], pack.eager_warning
     took = statistics.median(seconds[_WARM_UP:])
     in_use = torch.cuda.max_memory_allocated() - before
-    reserved = torch.cuda.max_memory_reserved() - before
+    reserved = torch.cuda.max_memory_reserved() - held
     shape = task.shape
     cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
     variant = Variant("", {}, spec, "", cost, flops, "", vocabulary=shape.vocabulary, context=shape.context)
