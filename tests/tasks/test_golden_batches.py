@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from ruamel.yaml import YAML
+from torch.nn import functional
 
 from ablate.spec.task import TASKS, Task, TaskSpec
 from ablate.tasks.sources import BadRows, parse
@@ -27,13 +29,14 @@ if TYPE_CHECKING:
     from ablate.spec.task import Batch
 
 GOLDEN = Path(__file__).with_suffix(".json")
+OF_SACREBLEU = ("val_bleu", "val_chrf")
 SOURCES_OF_ROWS = ("builtin:number_words", "builtin:listops")
 _WRITTEN = """
 rows: &rows {validation_rows: 7, test_rows: 5}
 texts: &texts {data: rows.jsonl, text: left, tokenizer: {kind: words, vocab_size: 30, lowercase: true}, context: 5,
   bad_rows: skip, validation_share: 0.3, validation_windows: 6, test_share: 0.2,
   label_smoothing: 0.2}
-labelled: &labelled {data: rows.jsonl, tokenizer: chars, context: 9, bad_rows: skip, validation_share: 0.3,
+labelled: &labelled {data: rows.jsonl, tokenizer: chars, context: 20, bad_rows: skip, validation_share: 0.3,
   validation_rows: 8, test_share: 0.2}
 pairs: &pairs {kind: translation, data: rows.jsonl, source: left, target: right, tokenizer: chars, context: 24,
   bad_rows: skip, validation_pairs: 9, test_pairs: 6, label_smoothing: 0.3}
@@ -69,8 +72,8 @@ tasks:
   masked_language_model: {kind: masked_language_model, hidden_share: 0.4, mask_share: 0.5, random_share: 0.3,
     <<: *texts}
   language_mixture: {kind: language_mixture, tokenizer: chars, context: 5, bad_rows: skip, validation_windows: 6,
-    validation_share: 0.3, tokens: 200, label_smoothing: 0.2, sources: {one: {data: rows.jsonl, text: left, weight: 2.5},
-    another: {data: rows.jsonl, text: right, weight: 1}}}
+    validation_share: 0.3, tokens: 200, label_smoothing: 0.2,
+    sources: {one: {data: rows.jsonl, text: left, weight: 2.5}, another: {data: rows.jsonl, text: right, weight: 1}}}
   classification: {kind: classification, text: left, label: number, <<: *labelled}
   classification of windows: {<<: *labelled, kind: classification, text: right, label: number, long_texts: window,
     context: 4}
@@ -128,7 +131,11 @@ def found(plain: dict[str, Any], folder: Path) -> dict[str, str]:
         "shape": [task.shape.vocabulary, task.shape.context, task.shape.classes],
         "sizes": [[task.tokens_per_batch(size), task.mean_rows(size)] for size in sizes],
         "lengths": task.input_lengths(),
-        "described": [told.rows, told.tokens, told.lengths, told.labels],
+        "described": [told.rows, told.tokens, told.lengths, told.labels, told.samples],
+        "noted": [re.findall(r"[\d.,]+", note) for note in told.notes],
+        "metrics": [sorted(names) for names in (spec.metric_names, spec.final_metric_names, spec.model_families)],
+        "traits": [task.tokenwise, task.uneven_batches, spec.uneven_batches, spec.separates_documents, spec.pooled],
+        "least": (task.least_tokens() or [0])[0],
     }
     found = {
         "fingerprint": fingerprint[:16],
@@ -143,13 +150,19 @@ def found(plain: dict[str, Any], folder: Path) -> dict[str, str]:
 
 
 def scored(plain: dict[str, Any], folder: Path) -> dict[str, list[float]]:
-    """The loss of a training batch, and the metrics of the validation, of two predictors that look at nothing."""
+    """The loss of a training batch, the metrics of the validation, and those of trivial baselines without `sacrebleu`.
+
+    Of two predictors that look at nothing; one is told the answers of every other row.
+    """
     _, task, _ = opened(plain, folder)
 
     def outputs(batch: Batch) -> tuple[torch.Tensor, Batch]:
-        rows = batch["targets" if "before" in batch else "inputs"].shape
-        shape = (2, *rows, task.shape.vocabulary) if not task.shape.classes else (2, rows[0], task.shape.classes)
+        told = batch["labels"] if "labels" in batch else batch["targets"]
+        if "positions" in batch:
+            told = batch["inputs"].scatter(1, batch["positions"], told)
+        shape = (2, *told.shape, task.shape.classes or task.shape.vocabulary)
         logits = 2 * torch.cos(torch.arange(math.prod(shape), dtype=torch.float64)).view(shape).float()
+        logits[1, ::2] += 9 * functional.one_hot(told.clamp(min=0), shape[-1])[::2]
         return logits, {name: values.expand(2, *values.shape) for name, values in batch.items()}
 
     sums = Counter[str](), Counter[str]()
@@ -158,7 +171,12 @@ def scored(plain: dict[str, Any], folder: Path) -> dict[str, list[float]]:
             for member, value in enumerate(values.tolist()):
                 sums[member][name] = sums[member][name] + torch.tensor(value)
     whole = {name: [of[name].tolist() for of in sums] for name in sums[0]}
-    numbers = {"loss": task.loss(*outputs(task.train_batch(6, 7, 5))).tolist(), **task.metrics(whole)}
+    trained = outputs(task.train_batch(6, 7, 5))
+    read = task.scored(trained[1])
+    numbers = {"loss": task.loss(*trained).tolist(), "terms": task.loss_terms(trained[1]).tolist()}
+    numbers |= {"scored": [] if read is None else read.float().mean((1, 2)).tolist(), **task.metrics(whole)}
+    for name, values in task.baselines().items():
+        numbers[name] = [value for metric, value in sorted(values.items()) if metric not in OF_SACREBLEU]
     return {name: [float(f"{value:.6g}") for value in values] for name, values in numbers.items()}
 
 

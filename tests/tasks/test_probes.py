@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from graphlib import TopologicalSorter
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 from scipy.stats import binom, chisquare
 
 from ablate.errors import DataError
+from ablate.spec.sentences import describe
 from ablate.spec.task import TaskSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.lano import LanoSpec
@@ -424,13 +426,39 @@ def test_guessing_is_what_the_baseline_says(plain: dict[str, Any]) -> None:
     assert guess["val_accuracy"] == pytest.approx(1 / guesses)
 
 
-def test_sizes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValidationError, match="every pair needs four tokens"):
-        TaskSpec.parse({"kind": "recall", "context": 30, "pairs": 8})
-    with pytest.raises(ValidationError, match="the steps must be fewer than the nodes, 6"):
-        TaskSpec.parse({"kind": "depo", "nodes": 6, "hops": 6})
-    with pytest.raises(ValidationError, match="there are 7 different keys"):
-        TaskSpec.parse({"kind": "recall", "context": 64, "pairs": 8, "symbols": 16})
+@pytest.mark.parametrize(
+    ("plain", "field", "fits", "way", "said"),
+    [
+        ({"kind": "recall", "context": 30}, "pairs", 7, 1, "every pair needs four tokens .* 30.*Set `pairs: 7`"),
+        ({"kind": "recall", "symbols": 16}, "pairs", 7, 1, "there are 7 different keys"),
+        ({"kind": "fuzzy_recall", "context": 15}, "motif", 3, 1, "motifs of 3 tokens.*Set `motif: 3`"),
+        ({"kind": "fuzzy_recall", "symbols": 8}, "motif", 4, 1, "motifs of 4 tokens.*Set `motif: 4`"),
+        ({"kind": "selective_copy", "context": 20}, "copied", 9, 1, "which is 20, besides one.*Set `copied: 9`"),
+        ({"kind": "selective_copy", "context": 21}, "copied", 10, 1, "which is 21, besides one.*Set `copied: 10`"),
+        ({"kind": "needle", "context": 9}, "needles", 4, 1, "hold 4 pairs.*Set `needles: 4`"),
+        ({"kind": "needle", "symbols": 3}, "needles", 3, 1, "hold 3 pairs.*Set `needles: 3`"),
+        ({"kind": "depo", "nodes": 6}, "hops", 5, 1, "fewer than the nodes, 6: .*Set `hops: 5`"),
+        ({"kind": "lano", "levels": 2}, "context", 10, -1, "up to 9 tokens.*Set `context: 10`"),
+        ({"kind": "capo", "people": 28}, "names", 4, -1, "names give 27.*Set `names: 4`"),
+        ({"kind": "capo", "people": 64}, "names", 4, -1, "names give 27.*Set `names: 4`"),
+        ({"kind": "listops", "shortest": 10}, "longest", 12, -1, "exceed `shortest`, which is 10, by at least 2"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused_with_those_that_do(
+    plain: dict[str, Any], field: str, fits: int, way: int, said: str
+) -> None:
+    """What the refusal names is the last that fits, and draws whole sequences."""
+    with pytest.raises(ValidationError) as refused:
+        TaskSpec.parse({**plain, field: fits + way})
+    ((_, sentence),) = describe(refused.value)
+    assert re.search(said, sentence)
+    if plain["kind"] == "listops":
+        TaskSpec.parse({**plain, field: fits})
+        return
+    task = opened({**plain, field: fits})
+    batch = task.train_batch(0, 1, 40)
+    assert batch["inputs"].shape == (40, task.shape.context)
+    assert 0 <= batch["inputs"].min() <= batch["inputs"].max() < task.shape.vocabulary
 
 
 def test_a_decoder_learns_to_find_what_followed() -> None:
