@@ -115,7 +115,6 @@ def test_two_processes_have_the_losses_of_one_and_their_checkpoint_is_resumed_by
     ("ranks", "changes", "path", "got"),
     [
         (1, {}, "resources.shard", "true, with one process for each trial"),
-        (2, {"optimizer": {"kind": "muon", "lr": 1e-3}}, "variant .*, training.optimizer", "muon"),
         (2, {"record_blocks": True}, "variant .*, training.record_blocks", "true"),
         (2, {"batch_size": 9, "micro_batch": None}, "variant .*", "batch_size 9"),
     ],
