@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -177,6 +178,97 @@ def test_as_many_workers_as_cores_and_threads_allow(folder: Path, monkeypatch: p
     assert LocalEngine(RunOptions(cache=folder, device="cpu", threads=2)).size == 3
     assert LocalEngine(RunOptions(cache=folder, device="cpu", threads=9)).size == 1
     assert LocalEngine(RunOptions(cache=folder, device="cpu", workers=4, threads=9)).size == 4
+
+
+@pytest.mark.parametrize(
+    ("there", "given", "devices"),
+    [
+        (3, {}, ["0", "1", "2"]),
+        (3, {"gpus": 2}, ["0 1"]),
+        (4, {"gpus": 2}, ["0 1", "2 3"]),
+        (2, {"gpus": 0.5}, ["0", "1", "0", "1"]),
+        (3, {"gpus": 2, "workers": 3}, ["0 1", "2 0", "1 2"]),
+        (2, {"memory": 30}, ["0"]),
+        (1, {"memory": 90}, ["0"]),
+    ],
+)
+def test_gpus_are_divided_among_the_workers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, there: int, given: dict[str, Any], devices: list[str]
+) -> None:
+    """Each has those that it asks for, and none is idle while another has two."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: there)
+    monkeypatch.setattr("ablate.execution.local.free_bytes", lambda device: 40 * 2**30)
+    engine = LocalEngine(RunOptions(cache=folder, device="cuda", **given))
+    assert engine._devices == [tuple(f"cuda:{number}" for number in each.split()) for each in devices]
+    assert (engine.device, engine.size, engine.room()) == ("cuda", len(devices), len(devices))
+
+
+class StillWorker:
+    """A process that is started and does nothing; `code` is how it ended."""
+
+    def __init__(self, command: list[str], **more: Any) -> None:
+        self.code, self.stopped = 0, list[str]()
+        self.pipe = os.dup(more["pass_fds"][0])
+
+    def end(self, code: int, said: bytes, worker: Any) -> None:
+        self.code = code
+        worker.log.write(said)
+        os.close(self.pipe)
+
+    def wait(self, timeout: float = 0.0) -> int:
+        return self.code
+
+    def terminate(self) -> None:
+        self.stopped.append("terminate")
+
+
+@pytest.mark.parametrize(
+    ("code", "ready", "idle", "reason"),
+    [
+        (-9, True, False, "its worker was killed by SIGKILL"),
+        (-15, False, False, "its worker was killed by SIGTERM"),
+        (3, True, False, "its worker ended with exit code 3"),
+        (0, False, False, "its worker ended with exit code 0"),
+        (3, True, True, ""),
+        (3, False, False, None),
+    ],
+)
+def test_a_worker_that_dies_gives_its_place_and_devices_to_the_next(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, ready: bool, idle: bool, reason: str | None
+) -> None:
+    """Whatever its end, it costs its job alone; one that could not begin ends the study, with what it said."""
+    monkeypatch.setattr("ablate.execution.local.subprocess.Popen", StillWorker)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("ablate.execution.local._killed_for_memory", lambda: 5)
+    engine = LocalEngine(RunOptions(cache=folder / "cache", device="cuda", gpus=0.5))
+    for number in range(4):
+        engine.submit(Job(number, (JobMember("{}", 0),), "f"))
+    assert [(worker.slot, worker.devices) for worker in engine._workers] == [
+        (number, (f"cuda:{number % 2}",)) for number in range(4)
+    ]
+    assert (engine.room(), engine.poll(0.0)) == (0, [])
+    lost = engine._workers[1]
+    lost.ready, lost.job = ready, None if idle else lost.job
+    lost.process.end(code, b"a" * 5000 + b"\nthe end\n", lost)  # type: ignore[attr-defined]
+    if reason is None:
+        with pytest.raises(EngineError, match=r"a worker ended with exit code 3 before it could train.*got the end"):
+            engine.poll(0.0)
+    elif idle:
+        assert engine.poll(0.0) == []
+    else:
+        (broken,) = engine.poll(0.0)
+        assert isinstance(broken, Broken)
+        assert (broken.number, broken.reason, broken.trace, broken.saved) == (1, reason, "", 0)
+        assert len(broken.log) == 4000 - 1
+        assert broken.log.endswith("a\nthe end")
+    assert engine.room() == 1
+    engine.submit(Job(9, (JobMember("{}", 0),), "f"))
+    assert (engine._workers[-1].slot, engine._workers[-1].devices) == (1, ("cuda:1",))
+    left: list[Any] = [worker.process for worker in engine._workers]
+    engine.close()
+    assert [process.stopped for process in left] == [["terminate"]] * 4
 
 
 def test_a_member_that_is_stopped_leaves_its_job(folder: Path) -> None:

@@ -18,7 +18,7 @@ from ablate.cli.app import app
 from ablate.errors import ArgumentError, EngineError, MissingPackageError
 from ablate.execution import options as options_module
 from ablate.execution.local import LocalEngine, _check_options
-from ablate.execution.options import RunOptions
+from ablate.execution.options import RunOptions, WorkerSettings, pack_size
 from ablate.spec.resources import ResourcesSpec
 
 
@@ -106,7 +106,41 @@ def test_a_further_option_is_a_field_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert [command.main(words, standalone_mode=False) for words in (["--rehearse"], [])] == [1, 0]
 
 
-@pytest.mark.parametrize("options", [{"workers": 2.5}, {"plugins": [3]}, {"log_to": "tensorboard:x"}, {"cache": 3}])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("auto", None), ("1", 1), ("12", 12), ("0", ...), ("-1", ...), ("", ...), ("2.0", ...), ("²", ...), ("٣", ...)],
+)
+def test_a_pack_has_a_size_from_one_or_that_which_fits(text: str, size: Any) -> None:
+    if size is ...:
+        with pytest.raises(EngineError, match=r"--pack: .*auto, or a number"):
+            pack_size(text)
+    else:
+        assert pack_size(text) == size
+
+
+@pytest.mark.parametrize("name", ["workers", "threads", "pack", "max_trials"])
+def test_counts_begin_at_one(name: str) -> None:
+    assert getattr(RunOptions(**{name: 1}), name) == 1
+    with pytest.raises(EngineError, match=f"{name}: this number is too small; expected at least 1; got 0"):
+        RunOptions(**{name: 0})
+
+
+@pytest.mark.parametrize("plugins", [None, "a.py", Path("a.py"), ["a.py", Path("b.py")], (Path("a.py"),), []])
+def test_plugins_are_a_file_or_several(plugins: Any, tmp_path: Path) -> None:
+    given = RunOptions(plugins=plugins, cache=str(tmp_path), resource=None)  # type: ignore[arg-type]
+    assert given.plugins == [str(one) for one in ([plugins] if isinstance(plugins, str | Path) else plugins or ())]
+    assert (given.cache, given.folder, given.resource) == (tmp_path, tmp_path, [])
+    assert WorkerSettings(given).devices == ("cpu",)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({name: 2.5} for name in ("workers", "threads", "pack", "max_trials", "device", "engine", "cache")),
+        {"plugins": [3]},
+        *({name: "tensorboard:x"} for name in ("log_to", "resource", "label")),
+    ],
+)
 def test_an_option_of_the_wrong_type_is_named(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(options))):
         RunOptions(**options)

@@ -22,7 +22,7 @@ from ablate.spec.sentences import describe
 from ablate.spec.task import TaskSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.lano import LanoSpec
-from ablate.tasks.probe import UNSCORED, Probe
+from ablate.tasks.probe import UNSCORED, Probe, generate
 from ablate.tasks.sampling import Draws
 from ablate.training.events import Measurement
 from ablate.training.loop import train
@@ -527,6 +527,41 @@ class Sorting(torch.nn.Module):
                 logits[0, row, place, max(ready, default=self.nodes + 3)] = 1.0
         logits[1, ..., self.nodes + 4] = 1.0
         return logits
+
+
+class Counting(torch.nn.Module):
+    """A pack of two that reads only the token before: the first adds 1 to it, the second 2; or draws by shares."""
+
+    def __init__(self, shares: list[float] | None = None) -> None:
+        super().__init__()
+        self.shares, self.pack = shares, torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, tokens: torch.Tensor, padding: None = None) -> torch.Tensor:
+        if self.shares:
+            return torch.tensor(self.shares).log().expand(*tokens.shape, -1)
+        following = (tokens + torch.tensor([1, 2])[:, None, None]) % 9
+        return torch.nn.functional.one_hot(following, 9).float()
+
+
+def test_a_model_continues_each_row_from_its_own_place_to_the_end_of_the_row() -> None:
+    task, size = opened({"kind": "parity", "context": 6}), 6
+    inputs, starts = np.arange(24).reshape(4, 6) % 9, np.array([1, 3, 5, 6])
+    model = Counting().train()
+    written = generate(model, task, inputs, starts, 3, torch.device("cpu"))
+    assert model.training
+    for member in (0, 1):
+        for row, start in enumerate(starts):
+            line = [*inputs[row].tolist(), 0]
+            for place in range(start, min(start + 3, size + 1)):
+                line[place] = (line[place - 1] + member + 1) % 9
+            assert written[member, row].tolist() == line
+    coins = np.array([[0.1, 0.3], [0.49, 0.51], [0.9, 1.0]])
+    drawn = generate(Counting([0.2, 0.3, 0.5]), task, inputs[:3], starts[:3], 2, torch.device("cpu"), coins)
+    assert [drawn[1, row, start : start + 2].tolist() for row, start in enumerate(starts[:3])] == [
+        [0, 1],
+        [1, 2],
+        [2, 2],
+    ]
 
 
 def test_every_order_of_brevo_that_is_right_counts_and_no_other() -> None:
