@@ -9,11 +9,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from ablate.cli.spaces_and_blocks import doctor
+from ablate.devices import known_device
 from ablate.errors import EngineError
 from ablate.execution import doctor as checks
 from ablate.execution.doctor import DoctorFinding, examine
+from ablate.planning.plan import Variant
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 
@@ -69,6 +72,38 @@ def _no_compiler(device: str) -> None:
 def test_a_difference_is_reported(loss: float, state: str) -> None:
     plain, other = (checks._Run([[3.0], [last]], 1.0, 1.0) for last in (2.0, loss))
     assert checks._compared("way", plain, other, 1e-4).state == state
+
+
+@pytest.mark.parametrize(("description", "efficiency"), [("cpu: some", None), ("cuda: 1 x NVIDIA H100 80GB HBM3", 0.5)])
+def test_the_speed_is_arithmetic_by_time_and_by_the_peak_of_a_known_device(
+    description: str, efficiency: float | None
+) -> None:
+    device = known_device(description)
+    flops = 0.25 * device.peak("fp32") if device else 1e9
+    finding = checks._speed(checks._Run([], 0.5, flops), description, "fp32")
+    assert (finding.state, finding.values["seconds"], finding.values["flops_per_second"]) == ("ok", 0.5, 2 * flops)
+    assert finding.values.get("efficiency") == efficiency
+    assert finding.says.startswith("500.0 ms a step, ")
+
+
+@pytest.mark.parametrize(
+    ("factor", "state"), [(0.6, "differs"), (0.7, "ok"), (1.0, "ok"), (1.4, "ok"), (1.6, "differs")]
+)
+def test_predicted_memory_is_within_half_of_what_is_measured(
+    factor: float, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights and two moments of Adam, and the peak of a step."""
+    held: list[int] = []
+    monkeypatch.setattr(checks, "peak_bytes", lambda step, device: held.append(1) or 5000)
+
+    def predicted(variant: Variant) -> float:
+        assert (variant.vocabulary, variant.context) == (1024, 64)
+        return factor * (4 * 3 * variant.cost.parameters + 5000)
+
+    monkeypatch.setattr(checks, "trial_bytes", predicted)
+    finding = checks._memory(torch.device("cpu"))
+    assert (finding.state, len(held)) == (state, 1)
+    assert finding.values["predicted"] / finding.values["measured"] == pytest.approx(factor)
 
 
 @pytest.mark.parametrize(("state", "code"), [("ok", 0), ("differs", 1)])

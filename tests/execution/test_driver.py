@@ -10,12 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from inspect import signature
 from pathlib import Path
+from typing import cast
 
 import postgres
 import pytest
 from engine_samples import (
     ENVIRONMENT,
+    SPACE,
     Log,
     Rounds,
     Script,
@@ -33,16 +36,17 @@ from ablate.designs.base import BASELINE, Point, Proposal
 from ablate.errors import EngineError, PluginError, SpaceError, StoreError, StudyBusyError
 from ablate.execution.attempt import Attempt
 from ablate.execution.dialogue import Dialogue
-from ablate.execution.driver import StudyResult, run_study
+from ablate.execution.driver import Limits, StudyResult, run_study
 from ablate.execution.ledger import Ledger
-from ablate.execution.observer import Observer
-from ablate.execution.protocol import Began, Happened, Job, JobRestarted, Message
+from ablate.execution.observer import Observer, ObserverGroup
+from ablate.execution.protocol import Began, Done, Happened, Job, JobRestarted, Message, StateReplaced
 from ablate.planning.plan import Trial
 from ablate.planning.planner import Planner, make_plan
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialOutcome, TrialState, WorkerRecord
 from ablate.tasks.language_model import LanguageModel, LanguageModelSpec
+from ablate.training.events import Measurement
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -182,6 +186,108 @@ def test_a_task_that_does_not_give_the_metric_it_names_ends_the_study_at_once(
     with pytest.raises(SpaceError, match="expected one of val_loss"):
         run(engine, made=planner(folder, objective=objective))
     assert len(engine.jobs) <= engine.size
+
+
+@pytest.mark.parametrize(
+    ("limits", "ended"),
+    [
+        (Limits(), 6),
+        (Limits(trials=1), 1),
+        (Limits(trials=3), 3),
+        (Limits(trials=6), 6),
+        (Limits(seconds=0.0), 1),
+        (Limits(seconds=1e9), 6),
+    ],
+)
+def test_a_run_stops_at_its_limits_and_the_next_goes_on(
+    limits: Limits, ended: int, folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    completed: list[object] = []
+    monkeypatch.setattr(ScriptedEngine, "complete", lambda self: completed.append(self))
+
+    def run(limits: Limits = Limits()) -> dict[str, object]:  # noqa: B008 - frozen
+        engine = ScriptedEngine(size=1)
+        return counts(run_study(planner(folder), store, engine, ENVIRONMENT, Observer(), limits=limits))
+
+    whole = {"trials": 6, "trained": ended}
+    assert run(limits) == (whole if ended == 6 else {**whole, "interrupted": True})
+    assert len(completed) == (ended == 6), "what only a continuation reads stays until there is none"
+    rest = {"trained": 6 - ended} if ended < 6 else {}
+    assert run() == {"trials": 6, "reused": ended, **rest}
+    assert completed
+
+
+def test_what_a_continuation_reads_stays_while_a_trial_has_failed(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    completed: list[object] = []
+    monkeypatch.setattr(ScriptedEngine, "complete", lambda self: completed.append(self))
+    run(for_variant("norm=none", raise_, folder))
+    assert completed == []
+
+
+def only_at_the_end(number: int, **metrics: float) -> list[Message]:
+    values = {name: [value] for name, value in metrics.items()}
+    return [Happened(number, Measurement(2, 0.2, 32, 200.0, [2.5], values)), Done(number)]
+
+
+def test_a_trial_that_ends_without_the_objective_fails_unless_none_has_it(run: Run, folder: Path) -> None:
+    objective = {"metric": "val_perplexity", "direction": "minimize", "margin": 0.1}
+
+    def one_has_it(job: Job, attempt: int) -> Sequence[Message]:
+        more = (
+            {"val_perplexity": 3.0} if job.number == 1 else {"val_perplexity": float("inf")} if job.number == 2 else {}
+        )
+        return only_at_the_end(job.number, val_loss=2.0, **more)
+
+    log = Log()
+    made = planner(folder, objective=objective)
+    found = counts(run(ScriptedEngine(one_has_it, size=1), log, made))
+    assert found == {"trials": 6, "trained": 1, "failed": 4, "diverged": 1}
+    failed = {one.reason for one in log.outcomes if one.state is TrialState.FAILED}
+    assert failed == {"it ended without a finite `val_perplexity`; it measured val_loss"}
+    other = planner(folder, name="other", objective=objective, training={**SPACE["training"], "steps": 3})
+    with pytest.raises(SpaceError, match="does not measure this; expected one of val_loss; got 'val_perplexity'"):
+        run(lambda job, attempt: [*finish(job, attempt)][2:], made=other)
+
+
+def test_a_job_that_ends_before_its_trial_is_tried_again_once(run: Run, folder: Path) -> None:
+    early: Script = lambda job, attempt: [*finish(job, attempt)[:2], Done(job.number)]  # noqa: E731
+    engine, log = ScriptedEngine(for_variant("norm=none", early, folder)), Log()
+    assert counts(run(engine, log)) == {"trials": 6, "trained": 4, "failed": 2}
+    assert len(engine.jobs) == 8
+    assert {one.reason for one in log.outcomes if one.reason} == {"its job ended before it did"}
+
+
+def test_a_member_that_continues_from_another_state_sends_its_curve_again(run: Run, store: Store) -> None:
+    history = ((0, {"lr": 0.5}), (1, {"lr": 0.25}))
+
+    def replaced(job: Job, attempt: int) -> Sequence[Message]:
+        before = [Happened(job.number, measured(step, 9.0)) for step in (0, 1)]
+        return [*before, StateReplaced(job.number, history), *finish(job, attempt)]
+
+    run(replaced)
+    for planned in store.study("sample").planned:
+        curve = store.curves([planned.key])[planned.key]
+        assert [(point.step, point.val_loss != 9.0) for point in curve] == [(0, True), (1, True), (2, True)]
+        values = [one.values["values"] for one in store.recordings(planned.key)]
+        assert values == [{"lr": 0.5}, {"lr": 0.5}, {"lr": 0.25}]
+
+
+def test_a_group_of_observers_tells_each_what_happens_and_prints_once() -> None:
+    told: list[tuple[int, str, tuple[object, ...]]] = []
+    happenings = [name for name, value in vars(Observer).items() if callable(value) and not name.startswith("_")]
+
+    def remembering(number: int) -> Observer:
+        listens = {name: lambda self, *given, n=name: told.append((number, n, given)) for name in happenings}
+        return cast(Observer, type("Remembering", (Observer,), listens)())
+
+    group = ObserverGroup(remembering(0), remembering(1))
+    for name in happenings:
+        given = tuple(range(len(signature(getattr(Observer, name)).parameters) - 1))
+        getattr(group, name)(*given)
+        assert told == [(number, name, given) for number in ((0,) if name == "say" else (0, 1))]
+        told.clear()
 
 
 def point(name: str, **settings: str) -> Point:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from engine_samples import ENVIRONMENT, SPACE, planner
@@ -15,7 +17,7 @@ from ablate.execution.ledger import Ledger
 from ablate.planning.planner import make_plan
 from ablate.store import CurvePoint, TrialOutcome, open_store
 from ablate.store.leases import Lease
-from ablate.store.records import TrialState
+from ablate.store.records import InferenceCost, SpeedTiming, TrialState
 from ablate.store.tables import leases
 
 
@@ -124,3 +126,42 @@ def test_a_study_that_takes_the_place_of_another_is_noticed(tmp_path: Path, monk
             ledger = Ledger(store, lease, ENVIRONMENT)
             ledger.begin(make_plan(planner(tmp_path, **changed)), {})
             assert ledger.replaced == replaced
+
+
+def stub(**methods: Any) -> Ledger:
+    """A ledger whose store knows only what these methods say."""
+    return Ledger(cast(Any, SimpleNamespace(**methods)), cast(Any, SimpleNamespace(study="s", token="t")), ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    ("points", "seconds"),
+    [
+        ([(0, 0.0), (4, 4.0), (8, 6.0)], 0.5),
+        ([(0, 0.0), (3, 4.0), (5, 5.0), (8, 6.5)], 0.5),
+        ([(0, 0.0), (3, 4.0), (8, 6.0)], None),
+        ([(0, 0.0), (4, 4.0)], None),
+        ([(0, 0.0), (3, 4.0)], None),
+        ([], None),
+    ],
+)
+def test_a_step_of_the_second_half_is_timed(
+    points: list[tuple[int, float]], seconds: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trial = make_plan(planner(tmp_path, training={**SPACE["training"], "steps": 8})).trials[0]
+    curve = tuple(CurvePoint(step, at, 0, 0.0, None, None) for step, at in points)
+    assert stub(curves=lambda keys: {trial.key: curve}).seconds_of_step(trial) == seconds
+
+
+@pytest.mark.parametrize("inference", [True, False])
+def test_a_trial_is_timed_beside_one_baseline_and_at_inference_if_asked(inference: bool) -> None:
+    cost = InferenceCost("prefill", (1.0,), (1.0,))
+    timings = {
+        "a": [SpeedTiming("base", (1.0,), (1.0,), "cpu")],
+        "b": [SpeedTiming("base", (1.0,), (1.0,), "cpu", (cost,)), SpeedTiming("other", (1.0,), (1.0,), "cpu")],
+        "c": [SpeedTiming("other", (1.0,), (1.0,), "cpu", (cost,))],
+        "d": [],
+    }
+    trials: list[Any] = [SimpleNamespace(key=key) for key in timings]
+    found = stub(timings=lambda keys: {key: timings[key] for key in keys}).timed(trials, "base", inference=inference)
+    assert found == ({"b"} if inference else {"a", "b"})

@@ -11,7 +11,6 @@ from cli_runs import quick_workers
 from engine_samples import ENVIRONMENT, planner
 from trial_processes import KillsARank, is_rank
 
-from ablate.errors import EngineError
 from ablate.execution.driver import run_study
 from ablate.execution.job_runner import JobRunner
 from ablate.execution.local import LocalEngine
@@ -79,18 +78,6 @@ def test_no_row_is_read_twice_in_a_step() -> None:
     parts = [Ranks(index, 4).rows(batch) for index in range(4)]
     for name, values in batch.items():
         assert torch.equal(torch.cat([part[name] for part in parts], 1), values)
-
-
-@pytest.mark.parametrize(("batch", "micro"), [(9, None), (8, 8), (12, 4)])
-def test_a_batch_that_cannot_be_divided_is_refused(folder: Path, batch: int, micro: int | None) -> None:
-    training = {**CHANGES["training"], "batch_size": batch, "micro_batch": micro}
-    plan = make_plan(planner(folder, **{**CHANGES, "training": training}))
-    with LocalEngine(RunOptions(cache=folder / "cache", device="cpu", workers=1), ranks=2) as engine:
-        if (batch, micro) == (8, 8):  # more at once than the share of a process
-            engine.admit(plan)
-            return
-        with pytest.raises(EngineError, match="cannot be divided among the GPUs"):
-            engine.admit(plan)
 
 
 @pytest.mark.parametrize("shard", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from ablate.analysis import read_study
 from ablate.analysis.pareto import read_front
 from ablate.errors import SpaceError
 from ablate.execution.driver import run_study
-from ablate.execution.timing import LEAST_ROUNDS, Bench, time_side_by_side
+from ablate.execution.timing import LEAST_ROUNDS, Bench, _in_turns, _Side, time_side_by_side
 from ablate.metrics import CACHE, DECODE, PREFILL
 from ablate.planning.planner import make_plan
 from ablate.spec.reading import with_rung
@@ -53,6 +54,43 @@ def test_steps_in_turns_give_the_ratio_whatever_else_the_machine_does(
     assert max(timing.baseline_rates) > 2 * min(timing.baseline_rates), "the load moved"
     assert sorted(ratios)[len(ratios) // 2] == pytest.approx(1 / 3, rel=0.5)
     assert time_side_by_side(variant, baseline, made.costs.prepare, BENCH, lambda: False) is None
+
+
+class Turn:
+    """A side whose rounds take these seconds."""
+
+    def __init__(self, name: str, seconds: float, order: list[str]) -> None:
+        self.name, self.seconds, self.order, self.tokens = name, seconds, order, 12
+
+    def run(self) -> float:
+        self.order.append(self.name)
+        return self.seconds
+
+
+@pytest.mark.parametrize(
+    ("least", "seconds", "rounds"), [(3, 0.0, 3), (1, 5.0, 3), (4, 5.0, 4), (1, 4.0, 2), (1, 4.1, 3)]
+)
+def test_rounds_alternate_who_begins_until_both_had_their_seconds(least: int, seconds: float, rounds: int) -> None:
+    order: list[str] = []
+    sides: list[Any] = [Turn("a", 1.0, order), Turn("b", 3.0, order)]
+    bench = replace(BENCH, seconds=seconds)
+    assert _in_turns(sides, bench, lambda: True, least) == ((12.0,) * rounds, (4.0,) * rounds)
+    assert "".join(order) == ("baab" * rounds)[: 2 * rounds]
+    left = iter([True] * (rounds - 1))
+    assert _in_turns(sides, bench, lambda: next(left, False), least) is None
+
+
+def test_a_round_is_as_many_calls_as_are_long_beside_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, calls = [0.0], [0]
+    monkeypatch.setattr("ablate.execution.timing.time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def call() -> None:
+        now[0], calls[0] = now[0] + 0.03, calls[0] + 1
+
+    side = _Side(call, 10, torch.device("cpu"), 2)
+    assert (calls[0], side.tokens) == (2 + 1, 40), "0.1 seconds are four calls"
+    assert side.run() == pytest.approx(0.12)
+    assert _Side(lambda: now.__setitem__(0, now[0] + 7.0), 10, torch.device("cpu"), 0).tokens == 10
 
 
 def test_a_study_times_its_variants_after_its_trials_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
