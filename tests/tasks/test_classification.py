@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ablate.errors import DataError
 from ablate.spec.variant import VariantSpec
 from ablate.tasks import scores
 from ablate.tasks.classification import Classification, ClassificationSpec
-from ablate.tasks.rows import read_table
+from ablate.tasks.rows import _divided, _Kept, read_table
 
 WORDS = ["eins", "zwei", "drei", "vier", "fuenf", "sechs"]
 
@@ -81,6 +82,10 @@ def test_long_texts_are_cut_windowed_or_refused(tmp_path: Path) -> None:
     assert read == [text[start : start + 12] for text in held_out for start in range(0, len(text) - 11, 12)]
     with pytest.raises(DataError, match=r"20 texts are longer than the context; expected at most 12 tokens; got 3\d"):
         spec(folder, long_texts="refuse").prepare(tmp_path / "cache", lambda line: None)
+    longest = max(len(text) for text, _ in long)
+    ready(spec(folder, long_texts="refuse", context=longest), tmp_path / "cache")
+    with pytest.raises(DataError, match=rf"texts are longer than the context; .*; got {longest} in the longest"):
+        ready(spec(folder, long_texts="refuse", context=longest - 1), tmp_path / "cache")
 
 
 @settings(deadline=None, max_examples=40)
@@ -214,6 +219,36 @@ def test_baselines_are_naive_bayes_and_the_majority(tmp_path: Path) -> None:
     baselines = task.baselines()
     assert baselines["unigram"]["val_loss"] == pytest.approx(nats / len(truth))
     assert baselines["unigram"]["val_accuracy"] == pytest.approx(right / len(truth))
-    assert baselines["majority class"]["val_accuracy"] == pytest.approx(
-        sum(label == "p" for _, label in truth) / len(truth)
+    shares = {label: (sizes[label] + 1) / (len(train) + 2) for label in "pq"}
+    right = sum(label == "p" for _, label in truth) / len(truth)
+    assert baselines["majority class"] == {
+        "val_loss": pytest.approx(-np.mean([math.log(shares[label]) for _, label in truth])),
+        "val_accuracy": pytest.approx(right),
+        "val_macro_f1": pytest.approx(2 * right / (1 + right) / 2),
+    }
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+@pytest.mark.parametrize("shares", [(0.01, 0.01), (0.5, 0.3), (0.3, 0.5), (0.9, 0.05), (0.5, 0.0)])
+@pytest.mark.parametrize("by_label", [False, True])
+def test_every_split_of_few_rows_or_labels_has_its_share_or_one(
+    count: int, shares: tuple[float, float], by_label: bool
+) -> None:
+    """Validation is filled before the test, and both leave one to each split after them and to training."""
+    tested, what = shares[1] > 0, "label" if by_label else "row"
+    asked: Any = SimpleNamespace(
+        data="some", validation_share=shares[0], test_share=shares[1], held_out_by_label=by_label
     )
+    rows = {(f"{label} {row}".encode(),): str(label) for label in range(count) for row in range(1 + by_label)}
+    kept = {key: _Kept(key, label, "", "") for key, label in rows.items()}
+    if count == 2 and tested:
+        with pytest.raises(DataError, match=f"2 {what}s cannot be split .*expected at least three different {what}s"):
+            _divided(asked, kept, {""})
+        return
+    found = dict[str, set[object]]()
+    for key, split in _divided(asked, kept, {""}).items():
+        found.setdefault(split, set()).add(rows[key] if by_label else key)
+    validation = max(1, min(round(shares[0] * count), count - 1 - tested))
+    test = max(1, min(round(shares[1] * count), count - 1 - validation)) if tested else 0
+    sizes = {"train": count - validation - test, "validation": validation, "test": test}
+    assert {split: len(held) for split, held in found.items()} == {name: size for name, size in sizes.items() if size}

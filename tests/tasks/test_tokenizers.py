@@ -116,6 +116,12 @@ def test_wordpiece_is_that_of_bert() -> None:
     tokenizer = TokenizerSpec.parse({"kind": "wordpiece", "vocab_size": 400}).train([CODE])
     assert tokenizer.vocabulary == 400
     assert tokenizer.decode(tokenizer.encode("Def  self")) == "def self"
+    assert TokenizerSpec.parse({"kind": "wordpiece", "vocab_size": 11}).train(["ab ab cd"]).vocabulary == 11
+    # Unknown, four characters at the beginning and within words, `ab` and the end of a document; `cd` occurs once.
+    with pytest.raises(DataError, match="too few for this vocabulary; expected at most 11; got 12"):
+        TokenizerSpec.parse({"kind": "wordpiece", "vocab_size": 12}).train(["ab ab cd"])
+    cased = TokenizerSpec.parse({"kind": "wordpiece", "vocab_size": 400, "lowercase": False}).train([CODE])
+    assert cased.decode(cased.encode("Def  self")) == "Def self"
     with pytest.raises(DataError, match="every character of the training documents needs a token"):
         TokenizerSpec.parse({"kind": "wordpiece", "vocab_size": 10}).train([CODE])
 

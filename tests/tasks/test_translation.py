@@ -161,7 +161,10 @@ def test_label_smoothing_spreads_a_share_over_all_tokens(task: Translation) -> N
     assert metrics["val_loss"][1] == pytest.approx(-hit, rel=1e-5)
 
 
-def test_greedy_writes_what_the_full_forward_finds_likeliest(task: Translation) -> None:
+def test_greedy_writes_what_the_full_forward_finds_likeliest(
+    task: Translation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ablate.tasks.translating._AT_ONCE", 2)
     model = model_of(task, [3, 4])
     texts = ["seven", "one hundred and two thousand", "ninety-nine"]
     end = task.tokenizer.end_of_document
@@ -194,6 +197,12 @@ def test_final_metrics_are_those_of_sacrebleu(task: Translation) -> None:
 def test_a_text_that_is_too_long_is_reported(task: Translation) -> None:
     with pytest.raises(DataError, match="too long for this model"):
         task.translate(model_of(task, [0]), ["seven " * 60])
+    text = "seven"
+    while task.tokenizer.encode(text).size < 47:
+        text += "."
+    assert len(task.translate(model_of(task, [0]), [text])) == 1, "the end of the text is the last token of the context"
+    with pytest.raises(DataError, match="expected at most 48 tokens, including the end of the text; got 49"):
+        task.translate(model_of(task, [0]), [text + "."])
 
 
 def test_the_trivial_baselines(task: Translation) -> None:
