@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,15 @@ import torch
 pytest.importorskip("ray")
 pytest.importorskip("pyarrow")
 
-from ablate.execution.checkpoint import UnreadableCheckpointError, read_checkpoint, write_checkpoint
+from ablate.execution.checkpoint import (
+    UnreadableCheckpointError,
+    checkpoints_folder,
+    job_key,
+    read_checkpoint,
+    trainer_places,
+    write_checkpoint,
+)
+from ablate.execution.protocol import Job, JobMember
 from ablate.execution.ray.storage import open_storage
 
 STATE: dict[str, Any] = {"step": 7, "alive": [0, 2], "model": {"w": torch.arange(6.0)}}
@@ -92,3 +101,26 @@ def test_an_incomplete_checkpoint_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "state.pt").unlink()
     with pytest.raises(UnreadableCheckpointError):
         read_checkpoint(tmp_path)
+
+
+def test_checkpoints_and_runs_are_beside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert checkpoints_folder("some/a.db") == tmp_path / "some/a.checkpoints"
+    assert checkpoints_folder("postgresql://me@host/a") == tmp_path / "studies/store.checkpoints"
+    places = trainer_places("some/a.db", "0123456789abcdef0123")
+    assert (places.root, places.folder) == (str(tmp_path), str(tmp_path / "some/a.runs/0123456789abcdef"))
+
+
+def test_a_job_has_the_checkpoints_of_the_same_trials_by_the_same_code() -> None:
+    one, other = JobMember("{}", 0, code="c"), JobMember("{}", 1)
+    jobs = [
+        Job(1, (one, other), "f"),
+        Job(1, (other, one), "f"),
+        Job(1, (one,), "f"),
+        Job(1, (one, other), "g"),
+        Job(1, (replace(one, code="d"), other), "f"),
+        Job(1, (replace(one, seed=2), other), "f"),
+        Job(1, (replace(one, variant="{ }"), other), "f"),
+    ]
+    assert len({job_key(job) for job in jobs}) == len(jobs)
+    assert job_key(Job(7, (replace(one, weights="w", key="k"), other), "f")) == job_key(jobs[0])

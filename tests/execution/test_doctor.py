@@ -40,9 +40,11 @@ def test_all_ways_of_this_machine_agree(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_each_way_differs_from_the_plain_one_in_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[tuple[TrainingSpec, int]] = []
+    eager: list[bool] = []
 
     def run(device: object, spec: VariantSpec, seeds: Sequence[int] = (0,), program: object = None) -> checks._Run:
         ran.append((spec.training, len(seeds)))
+        eager.append(program is checks._eager)
         return checks._Run([[2.0] * len(seeds)], 1.0, 1.0)
 
     monkeypatch.setattr(checks, "_run", run)
@@ -62,6 +64,7 @@ def test_each_way_differs_from_the_plain_one_in_what_its_name_says(monkeypatch: 
         "bf16": {"precision"},
     }
     assert [seeds for _, seeds in others] == [4 if name == "a pack of 4" else 1 for name in names]
+    assert eager == [True, *(name not in ("a pack of 4", "bf16") for name in names)], "one thing differs at a time"
 
 
 def _no_compiler(device: str) -> None:

@@ -135,6 +135,10 @@ def test_versions_machine_and_command_are_recorded(
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file() and (model := re.search(r"^model name\s*: (.*\S)", cpuinfo.read_text(), re.MULTILINE)):
         assert model[1] in found.device
+    monkeypatch.setattr(Path, "is_file", lambda self: False)
+    for named in ("a processor", ""):
+        monkeypatch.setattr(platform, "processor", lambda named=named: named)
+        assert this_worker("cpu").device.startswith(f"cpu: {named or platform.machine()}, ")
 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, *names: str, capability: tuple[int, int] = (9, 0)) -> None:

@@ -13,14 +13,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import psutil
 import pytest
+import torch
 from own_trainers import trainer, write_script
 
 from ablate.execution import own_trainer
 from ablate.execution.attempt import curve_point
+from ablate.execution.call_function import call
 from ablate.execution.own_trainer import TrainerFailedError, TrainerPlaces, run_trainer, visible_devices
 from ablate.spec.trainer_variant import TrainerVariant
 from ablate.training.events import Diverged, Event, Measurement, Tick
@@ -332,6 +335,35 @@ def test_a_file_that_is_written_again_with_another_column(places: TrainerPlaces)
         list(written_twice(places, second, "x\n1"))
 
 
+def test_a_file_that_loses_rows_while_it_is_written_is_refused(places: TrainerPlaces) -> None:
+    rows = '{"step": 1, "val_loss": 3.0}\n'
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        f"Path(sys.argv[1]).write_text({rows * 2!r})\n"
+        "while not Path(sys.argv[1] + '.read').exists(): time.sleep(0.01)\n"
+        f"Path(sys.argv[1]).write_text({rows!r})"
+    )
+    events = run_trainer(prints(code, metrics={"file": "{folder}/rows"}), 0, places)
+    next(event for event in events if isinstance(event, Measurement))
+    Path(places.folder, "output", "rows.read").touch()
+    with pytest.raises(TrainerFailedError, match="rows became shorter while it was written"):
+        list(events)
+
+
+def test_a_program_that_is_ended_may_put_its_things_in_order(places: TrainerPlaces) -> None:
+    code = (
+        "import signal, sys, time; from pathlib import Path\n"
+        "def save(*_): Path(sys.argv[1] + '.saved').touch(); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        'Path(sys.argv[1]).write_text(\'{"step": 1, "val_loss": 3.0}\\n\')\n'
+        "time.sleep(600)"
+    )
+    events = run_trainer(prints(code, metrics={"file": "{folder}/rows"}), 0, places)
+    next(event for event in events if isinstance(event, Measurement))
+    events.close()  # type: ignore[attr-defined]
+    assert Path(places.folder, "output", "rows.saved").exists()
+
+
 def test_a_loss_that_is_not_finite_ends_it(places: TrainerPlaces) -> None:
     *_, last = run_trainer(variant(does="diverge"), 0, places)
     assert isinstance(last, Diverged)
@@ -416,15 +448,9 @@ def test_the_devices_that_a_trainer_sees(devices: list[str], before: str | None,
 
 FUNCTIONS = """
 from pathlib import Path
-def returned(lr, seed):
-    return {"val_loss": lr + seed}
-def yielded(lr):
-    yield {"step": 1, "val_loss": lr}
-    yield {"step": 2, "val_loss": lr / 2}
-def reported(lr, report, folder, checkpoint):
+def returned(lr, seed, folder, checkpoint):
     assert Path(folder).is_dir() and Path(checkpoint).is_dir()
-    report({"step": 1}, val_loss=lr)
-    report(step=2, val_loss=lr / 2)
+    return {"val_loss": lr + seed}
 def raised(lr):
     raise RuntimeError("out of luck")
 def narrow(seed):
@@ -432,21 +458,44 @@ def narrow(seed):
 """
 
 
-@pytest.mark.parametrize(("name", "value"), [("returned", 2.5), ("yielded", 0.25), ("reported", 0.25)])
-def test_a_function(places: TrainerPlaces, tmp_path: Path, name: str, value: float) -> None:
+def test_a_function(places: TrainerPlaces, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FUNCTIONS)
-    spec = TrainerVariant(trainer={"function": f"mine:{name}", "parameters": {"lr": 0.5}}, parameters={})
-    assert measured(list(run_trainer(spec, 2, places)))[-1][1] == {"val_loss": value}
+    spec = TrainerVariant(trainer={"function": "mine:returned", "parameters": {"lr": 0.5}}, parameters={})
+    assert measured(list(run_trainer(spec, 2, places)))[-1][1] == {"val_loss": 2.5}
 
 
-def test_a_function_may_return_more_than_numbers(places: TrainerPlaces, tmp_path: Path) -> None:
-    row = (
-        '{"val_loss": np.float32(0.5), "table": np.eye(2), "inner": {"accuracy": np.float32(0.25)}, "file": Path("x")}'
-    )
-    code = f"import numpy as np\nfrom pathlib import Path\ndef train(lr):\n    return {row}\n"
-    (tmp_path / "mine.py").write_text(code)
-    spec = TrainerVariant(trainer={"function": "mine:train", "parameters": {"lr": 0.5}}, parameters={})
-    assert measured(list(run_trainer(spec, 2, places)))[-1][1] == {"val_loss": 0.5, "inner.accuracy": 0.25}
+def with_all(lr: float, **places: Any) -> Any:
+    yield {"val_loss": np.float32(lr), "table": np.eye(2), "seed": torch.tensor(places["seed"]), "file": Path("x")}
+    places["report"]({"step": 2}, val_loss=lr / 2)
+
+
+def reporting(lr: float, report: Any, folder: str) -> None:
+    report({"step": 1}, val_loss=lr)
+    report(step=2, val_loss=lr / 2, folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("called", "rows"),
+    [
+        (lambda lr, seed: {"val_loss": lr + seed}, [{"val_loss": 2.5}]),
+        (lambda lr: [{"step": 1, "val_loss": lr}, {"step": 2}], [{"step": 1, "val_loss": 0.5}, {"step": 2}]),
+        (lambda lr, checkpoint: iter([{"a": checkpoint}]), [{"a": "kept"}]),
+        (with_all, [{"val_loss": 0.5, "table": str(np.eye(2)), "seed": 2, "file": "x"}, {"step": 2, "val_loss": 0.25}]),
+        (reporting, [{"step": 1, "val_loss": 0.5}, {"step": 2, "val_loss": 0.25, "folder": "out"}]),
+        (lambda lr: None, []),
+        (lambda lr: 3.0, []),
+    ],
+)
+def test_a_function_takes_what_it_names_and_gives_rows(
+    called: Any, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it returns, yields or reports; values that are not numbers become texts."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "mine_alone", cast(Any, SimpleNamespace(train=called)))
+    given = {"parameters": {"lr": 0.5}, "places": {"seed": 2, "folder": "out", "checkpoint": "kept"}}
+    (tmp_path / "config").write_text(json.dumps(given))
+    call("mine_alone:train", tmp_path / "config", tmp_path / "rows")
+    assert [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()] == rows
 
 
 @pytest.mark.parametrize(
