@@ -32,6 +32,11 @@ MARKS = {
 """Vega's names of marks to their outlines in pixels around the mean; others are drawn as circles."""
 
 
+def outline(mark: str) -> str:
+    """The outline of Vega's mark, as the path of an SVG."""
+    return MARKS.get(mark, MARKS["circle"])
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """From better at the left to worse at the right, in the unit of the metric.
@@ -148,7 +153,6 @@ def interval_svg(axis: Axis, row: Span | AnswerRow, *, colour: str, ink: str, ma
         if span[0] < 0:
             parts.append(f'<path d="M10 {middle - 6}l-9 6l9 6z" fill="{colour}"/>')
         if 0 <= span[1] <= 1:
-            outline = MARKS.get(mark, MARKS["circle"])
-            parts.append(f'<path d="{outline}" transform="translate({mean:.1f} {middle})" fill="{colour}"/>')
+            parts.append(f'<path d="{outline(mark)}" transform="translate({mean:.1f} {middle})" fill="{colour}"/>')
     box = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join(parts)}</svg>'

@@ -30,10 +30,10 @@ from ablate.render.blocks import Grid
 from ablate.render.document import along_table, answer_note
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
-from ablate.render.formats.html import data_url, effects_table, group_mark, scale_forest, verdict_table
+from ablate.render.formats.html import effects_table, group_mark, scale_forest, verdict_table
 from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState, VariantRecord
-from dashboard.shared.exports import chart, dark, plain_table
+from dashboard.shared.exports import chart, dark, image, plain_table
 from dashboard.shared.frame import STUDY, address, link
 from dashboard.shared.pictures import BlockPicture, block_pictures
 from dashboard.shared.results import compared, report_on, runs
@@ -233,7 +233,7 @@ def _scale(answer: Answer, climbs: Climbs) -> None:
     """What becomes of the differences of a ladder beyond its largest rung."""
     times = f"{climbs.times:g}"
     st.subheader(f"Extrapolated to {times} times the compute", anchor=False)
-    st.html(scale_forest(answer, climbs, Palette(dark()), _image))
+    st.html(scale_forest(answer, climbs, Palette(dark()), image))
     st.caption(
         f"Δ {answer.metric} at multiples of the compute of the largest rung (1x); at {times}x as the law of each "
         "variant predicts, with its 95 % interval. Speedup: the compute that the baseline would need there, over that "
@@ -243,11 +243,7 @@ def _scale(answer: Answer, climbs: Climbs) -> None:
 
 def show_effects(effects: StudyEffects, most: int) -> None:
     """Show main effects and the `most` largest interactions as rows that are a forest plot."""
-    st.html(effects_table(effects, most, Palette(dark()), _image))
-
-
-def _image(svg: str) -> str:
-    return f'<img alt="" src="{data_url(svg)}">'
+    st.html(effects_table(effects, most, Palette(dark()), image))
 
 
 def _trust(limits: list[StudyWarning]) -> None:
@@ -285,5 +281,5 @@ def table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str:
     palette = Palette(dark())
     return verdict_table(
         answer, rows, palette.verdict, palette.ink, link=lambda row: address(**{WHY: row.variant}),
-        embed=_image,
+        embed=image,
     )  # fmt: skip

@@ -26,6 +26,7 @@ from ablate.render.blocks import Grid
 from ablate.render.figures import draw, save
 from ablate.render.figures.style import PAPER, Palette, Spec, themed
 from ablate.render.formats.data import harmless
+from ablate.render.formats.html import data_url
 from ablate.render.formats.latex import escape
 from dashboard.shared.store import findings
 
@@ -102,6 +103,22 @@ def plain_table(grid: Grid, told: str) -> None:
         f'<div class="scrolled" role="region" tabindex="0" aria-label="{html.escape(told)}"><table class="answer">'
         f"<thead><tr>{row(grid.titles, 'th')}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def show_grid(grid: Grid, told: str) -> None:
+    """Show cells of text as a table, in a narrow window each row as a card with a line for each of its cells.
+
+    Args:
+        told: What it holds, for those who cannot see it.
+    """
+    if not is_narrow():
+        plain_table(grid, told)
+        return
+    found = []
+    for title, *cells in (row for group in grid.groups for row in group):
+        lines = (f"{of}: {cell}" for of, cell in zip(grid.titles[1:], cells, strict=True) if cell != MISSING)
+        found.append(Card(title, "", tuple(lines)))
+    cards(found, told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +205,11 @@ def code(text: str) -> None:
 def picture(svg: str, alt: str) -> None:
     """Show an SVG document on the background and in the colours of the page; as an image, so that no script runs."""
     st.image(on_page(svg, dark()), alt=alt)
+
+
+def image(svg: str) -> str:
+    """A picture as an HTML image without a text of its own."""
+    return f'<img alt="" src="{data_url(svg)}">'
 
 
 def on_page(svg: str, is_dark: bool) -> str:

@@ -280,9 +280,8 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
                 said = ", ".join(f"{path}: {json.dumps(value, ensure_ascii=False)}"
                                  for path, value in paths.items() if path not in WORDS)  # fmt: skip
                 words = "the baseline" if number == 0 else told.get(name, {}).get(setting, "")
-                st.markdown(f"**{escape(setting)}**" + f": {escape(words)}" * bool(words))
-                if said:
-                    st.caption(escape(said))
+                path = f"  \n:small[{escape(said)}]" if said else ""
+                st.markdown(f"**{escape(setting)}**{f': {escape(words)}' if words else ''}{path}")
     by_path = st.expander("Add a setting by its path", key="by path", on_change="rerun")
     if by_path.open:
         with by_path:

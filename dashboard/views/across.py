@@ -26,9 +26,7 @@ from dashboard.shared.exports import (
     export,
     figure_files,
     grid_of_texts,
-    is_narrow,
-    plain_table,
-    show_table,
+    show_grid,
     table_files,
 )
 from dashboard.shared.frame import STUDY, address, no_study_yet
@@ -228,11 +226,7 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> 
     st.caption(
         "Lines are means over seeds at the steps that all of them have; bands range from the lowest to the highest."
     )
-    told, table = "What each variant was trained on", conditions(known)
-    if is_narrow():
-        show_table(table, "conditions", told)
-    else:
-        plain_table(grid_of_texts(table), told)
+    show_grid(grid_of_texts(conditions(known)), "What each variant was trained on")
     if without := [side.name for side in sides if not side.band.mean]:
         st.caption(escape(f"Without a finished trial: {', '.join(without)}"))
     rows = [

@@ -12,6 +12,7 @@ from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import Comparison, Difference, read_comparison
 from ablate.analysis.numbers import MISSING, count
+from ablate.analysis.text import plural
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
 from ablate.render.figures.curves import draw_bands
@@ -25,9 +26,7 @@ from dashboard.shared.exports import (
     export,
     figure_files,
     grid_of_texts,
-    is_narrow,
-    plain_table,
-    show_table,
+    show_grid,
     table_files,
 )
 from dashboard.shared.frame import STUDY, begin_page, link
@@ -69,13 +68,20 @@ def _live(study: str, sides: list[str], task: str) -> None:
     _lead(comparison, labels, study, task)
     results = _results(comparison, labels, metrics)
     st.header("Results", anchor=False)
-    plain_table(_shown(results, metrics), "Metrics of each side")
+    show_grid(_shown(results, metrics), "Metrics of each side")
     paired = "paired by seed" if comparison.is_paired else "not paired"
     st.caption(f"± 95 % interval over seeds. Δ: difference from the first side, {paired}.")
     _links(comparison, study)
     spec = _fields(comparison.spec, labels)
     st.header("What differs in the spec", anchor=False)
-    _show_fields(spec, "spec", "Nothing: these are one and the same variant.")
+    whole = spec.dropna()  # what a part has that another side has no part for follows from its kind
+    _show_fields(whole, "spec", "" if len(spec) else "Nothing: these are one and the same variant.")
+    if len(whole) < len(spec):
+        rest = st.expander(f"{plural(len(spec) - len(whole), 'field')} that not all sides have", key="fields",
+                           on_change="rerun", bind="query-params")  # fmt: skip
+        if rest.open:
+            with rest:
+                _show_fields(spec.drop(whole.index), "spec that not all have", "")
     st.header("Curves", anchor=False)
     drawn = _curves(comparison, labels, study)
     st.header("Blocks", anchor=False)
@@ -157,12 +163,10 @@ def _plain(value: object) -> str | None:
 
 
 def _show_fields(table: pd.DataFrame, of: str, nothing: str) -> None:
-    if table.empty:
+    if not table.empty:
+        show_grid(grid_of_texts(table), f"Differing fields of the {of}")
+    elif nothing:
         st.caption(nothing)
-    elif is_narrow():
-        show_table(table, f"differing-{of}", f"Differing fields of the {of}")
-    else:
-        plain_table(grid_of_texts(table), f"Differing fields of the {of}")
 
 
 def _metrics(comparison: Comparison, study: str) -> list[str]:

@@ -166,7 +166,8 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
     facts = st.container(horizontal=True)
     facts.metric("Valid variants", f"{checked['variants']:,}", width="content",
                  help="Different models among the points that the design knows before results")  # fmt: skip
-    facts.metric("Points", f"{checked['points']:,}", width="content")
+    if checked["points"] != checked["variants"]:
+        facts.metric("Points", f"{checked['points']:,}", width="content")
     if size := checked["size"]:
         facts.metric("Trials", f"{size['trials']:,}", width="content", help="Variants times seeds")
         facts.metric("Arithmetic, about", f"{scaled(size['flops'])}FLOP", width="content",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import platform
+import re
 
 import streamlit as st
 
 from ablate.analysis.continuing import deciding_seeds
+from ablate.analysis.numbers import duration
 from ablate.analysis.report import StudyReport
+from ablate.analysis.text import plural
 from ablate.errors import NotFoundError
 from ablate.spec.annotations import STUDY_NAME
 from dashboard.shared.exports import code
@@ -23,7 +26,7 @@ from dashboard.shared.running import (
     stop_button,
 )
 from dashboard.shared.store import LIVE, complete, report, store, summary
-from dashboard.shared.text import escape
+from dashboard.shared.text import escape, prose
 
 MORE = 4
 """Number of further seeds that the field suggests if the number that would decide is unknown."""
@@ -70,11 +73,8 @@ def _study(study: str) -> None:
             asked = st.text_input(
                 "Seeds", seeds, key=f"seeds-of-{study}", width=200,
             )  # fmt: skip
-            st.caption(
-                "N: so many seeds of each variant. START:MAX: at least START of each, and up to MAX of each that is "
-                "undecided. These are numbers of seeds; those that have ended count."
-            )
             wanted = str(asked or seeds).strip()
+            st.markdown(prose(meaning(wanted, study_report)))
             show_command(study, wanted)
             st.caption("`ablate plan` takes the same options and shows their cost before anything is trained.")
             if may_run():
@@ -83,6 +83,22 @@ def _study(study: str) -> None:
     if not may_run():
         st.caption(HERE_ONLY)
     link("answer", "Answer")
+
+
+def meaning(wanted: str, study_report: StudyReport) -> str:
+    """What a number of seeds asks for, in how many more trials and how long, in a sentence; else how to write one."""
+    numbers = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", wanted)
+    if numbers is None:
+        return "Write `4` for four seeds of each variant, or `4:8` for at least four and up to eight of the undecided."
+    least, most = int(numbers[1]), int(numbers[2] or numbers[1])
+    rows = study_report.variants
+    undecided = [row.name for row in rows if row.verdict is not None and row.verdict.word == "undecided"]
+    extended = {*undecided, study_report.record.baseline} if undecided and most > least else set()
+    more = sum(max(0, (most if row.name in extended else least) - len(row.planned)) for row in rows)
+    seconds, ended = sum(row.seconds or 0.0 for row in rows), sum(len(row.finished) for row in rows)
+    took = f", about {duration(more * seconds / ended)} of training" if seconds and more else ""
+    upper = f", and up to {most} of the {len(undecided)} undecided and of the baseline" if extended else ""
+    return f"At least {plural(least, 'seed')} of each variant{upper}: {plural(more, 'more trial')} at most{took}."
 
 
 def _more_seeds(study_report: StudyReport) -> str:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any
 
 import streamlit as st
 
 from ablate.errors import printable
+from ablate.render.figures.style import Palette
+from ablate.render.formats.html import colours
 from ablate.render.formats.slides import shown_variant
-from dashboard.shared.exports import dark, export, is_narrow
+from dashboard.shared.exports import dark, export, image, is_narrow
 from dashboard.shared.frame import begin_page
 from dashboard.shared.pictures import drafter
 from dashboard.shared.results import any_ended
 from dashboard.shared.store import location, report, stamp
 from dashboard.shared.text import prose
 
-HEIGHT, NARROW_HEIGHT = 720, 1080
-"""Height of the frame in pixels where CSS does not set it, and in the window of a phone, for the whole first slide."""
+HEIGHT = 720
+"""Height of the frame in pixels where CSS does not set it."""
 _STACKED = """<style>
 @media screen and (min-width: 701px) {
   html { font-size: 1.25vw; scroll-snap-type: none; }
@@ -55,15 +58,30 @@ def show() -> None:
         export({f"{study}_slides.html": lambda: page}, "slides")
     scheme = "(min-width: 1px)" if dark() else "not all"
     shown = page.replace(f"screen and {_SCHEME}", f"screen and {scheme}" if dark() else scheme)
-    shown = shown.replace("</head>", _STACKED, 1)
-    # As a data URL, which has its own origin, so that it cannot access this page.
-    address = "data:text/html;base64," + base64.b64encode(shown.encode()).decode()
-    height = NARROW_HEIGHT if is_narrow() else HEIGHT
-    st.iframe(address, height=height, alt=f"Three slides of {study}: question, comparisons, claims and cost")
+    if is_narrow():
+        _inline(shown)
+    else:
+        # As a data URL, which has its own origin, so that it cannot access this page.
+        address = "data:text/html;base64," + base64.b64encode(shown.replace("</head>", _STACKED, 1).encode()).decode()
+        st.iframe(address, height=HEIGHT, alt=f"Three slides of {study}: question, comparisons, claims and cost")
     st.caption(
         "Three slides, one below the other. The file under Export opens offline, and fills a screen with each "
         "slide. Its print makes a PDF of three pages; the browser sets paper and margins itself."
     )
+
+
+def _inline(page: str) -> None:
+    """Show the slides as a part of the page, which scrolls as one in a narrow window; `st.html` lets no script run.
+
+    It takes out SVG elements, so these become images, in which there are no variables of the page.
+    """
+    style, body = (page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0] for tag in ("style", "body"))
+    palette = Palette(dark())
+    for variable, colour in re.findall(r"(--[\w-]+): (#\w+);", colours(palette)):
+        body = body.replace(f"var({variable})", colour)
+    body = re.sub(r"<svg.*?</svg>", lambda svg: image(svg[0].replace("currentColor", palette.ink)), body)
+    st.html(f"<style>@scope (.slides) {{{re.sub(':root|body(?= {)', ':scope', style)}}}</style>")
+    st.html(f'<div class="slides">{body}</div>')
 
 
 @st.cache_data(show_spinner=False, max_entries=16)

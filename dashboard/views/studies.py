@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
@@ -17,6 +16,8 @@ from ablate.analysis.status import Overview, read_overview
 from ablate.analysis.text import counted
 from ablate.errors import NotFoundError
 from ablate.render.figures.style import Palette
+from ablate.render.formats.html import character, data_url
+from ablate.render.interval import outline
 from ablate.store import Mark, StudySummary
 from dashboard.shared.exports import Card, cards, dark, export, is_narrow, table_files
 from dashboard.shared.frame import STUDY, address, choice, link, look_at, no_study_yet, open_page, unknown_study
@@ -123,7 +124,9 @@ def _table(words: str, state: str, starred: bool) -> None:
 def _legend(words: list[str]) -> None:
     """What the colours of these verdicts mean."""
     looks = Palette(dark()).verdicts(words).items()
-    said = " ".join(f'<span style="color: {look.colour}">■</span> {html.escape(label)}' for label, look in looks)
+    said = " ".join(
+        f'<span style="color: {look.colour}">{character(look)}</span> {html.escape(label)}' for label, look in looks
+    )
     if said:
         st.html(f"<small>Verdicts: {said}</small>")
 
@@ -162,10 +165,10 @@ def _chooser(table: pd.DataFrame, names: list[tuple[str, str]], chosen: tuple[st
             ),
             "updated": st.column_config.DatetimeColumn("updated", format="YYYY-MM-DD HH:mm", width=122),
             "★": st.column_config.TextColumn(width=30),
-            "question": st.column_config.TextColumn(width=510),
+            "question": st.column_config.TextColumn(width=490),
             "store": st.column_config.TextColumn(width=80),
             "study": st.column_config.TextColumn(width=160),
-            "state": st.column_config.TextColumn(width=150),
+            "state": st.column_config.TextColumn(width=170),
             "verdicts": st.column_config.ImageColumn(
                 width=STRIP + 20, help="A mark for each variant, in the colour of its verdict"
             ),
@@ -273,19 +276,19 @@ def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[s
 
 
 def strip(words: tuple[str, ...]) -> str | None:
-    """The verdicts of a study as a picture: a bar for each, in its colour, those alike together; None without any."""
+    """The verdicts of a study as a picture: a mark for each, those alike together; None without any."""
     palette = Palette(dark())
     order = list(palette.verdicts(words).values())
     looks = sorted((palette.verdict(word) for word in words), key=order.index)
     if not looks:
         return None
     step = min(12.0, STRIP / len(looks))
-    bars = "".join(
-        f'<rect x="{8 + number * step:g}" y="11" width="{step * 0.8:g}" height="12" fill="{look.colour}"/>'
+    marks = "".join(
+        f'<path d="{outline(look.mark)}" fill="{look.colour}" '
+        f'transform="translate({8 + (number + 0.5) * step:g} 17) scale({step / 13:g})"/>'
         for number, look in enumerate(looks)
     )
-    svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{STRIP + 8}" height="34">{bars}</svg>'
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+    return data_url(f'<svg xmlns="http://www.w3.org/2000/svg" width="{STRIP + 8}" height="34">{marks}</svg>')
 
 
 def _details(study: StudySummary) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from designed_study import kept_parameters, on_off
 from designed_study import run as run_exactly
+from vega import marks, rows
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.fairness import Tried, Tuned, Tuning
@@ -18,7 +19,8 @@ from ablate.analysis.gate import gate
 from ablate.analysis.path import read_path
 from ablate.analysis.status import read_overview
 from ablate.analysis.study import read_study
-from ablate.render.figures.path import outcome
+from ablate.render.figures.path import draw_path, outcome
+from ablate.render.figures.style import PAPER
 from ablate.store.records import StudyRecord, TrialState
 
 ABCD = on_off(*"abcd")
@@ -44,6 +46,16 @@ def test_the_path_removes_what_can_go_the_most_expensive_first() -> None:
     assert [step.standing.flops for step in path.steps] == [170e6, 150e6, 140e6]
     assert [step.standing.tokens_per_second.mean for step in path.steps] == [None] * 3, "none was timed"
     assert path.trying == ()
+
+
+def test_a_path_without_a_step_names_what_was_tried_and_draws_no_savings() -> None:
+    path = read_path(run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.9, b=0.8, c=0.7, d=0.9)), "a_study")
+    assert path is not None
+    assert not path.steps
+    drawn = draw_path(path, PAPER)
+    assert "vconcat" not in drawn
+    named = {row["name"] for layer in marks(drawn, "text") for row in rows(layer) if "name" in row}
+    assert named == {one.words for tried in path.rounds for one in tried}
 
 
 def test_a_path_of_unknown_costs_tells_none() -> None:

@@ -19,6 +19,7 @@ from streamlit.testing.v1 import AppTest
 
 from ablate.serving import OPTIONS
 from benchmarks.browser import find_browser, launch
+from dashboard.shared.exports import NARROW
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,7 +42,9 @@ def _no_custom_components() -> Iterator[None]:
 def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., AppTest]]:
     """Runs a page over a store without a browser: `shown("trials", "s.db", study="s", by="val_loss")`."""
 
-    def run(view: str, store: str | Path, *, study: str = "", **parameters: str | list[str]) -> AppTest:
+    def run(
+        view: str, store: str | Path, *, study: str = "", narrow: bool = False, **parameters: str | list[str]
+    ) -> AppTest:
         monkeypatch.setenv(OPTIONS, json.dumps({"stores": [str(store)]}))
         streamlit.cache_resource.clear()
         chosen = f"streamlit.session_state['study'] = {study!r}" if study else "choose_study()"
@@ -51,6 +54,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., AppTest]]:
             f"from dashboard.views.{view} import show\nnavigation()\n{chosen}\nshow()\nshow_evidence()",
             default_timeout=120,
         )
+        page.session_state[NARROW] = narrow
         for name, value in parameters.items():
             page.query_params[name] = value
         page.run()

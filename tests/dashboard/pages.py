@@ -207,7 +207,7 @@ class Page:
 
     def check_accessibility(self) -> None:
         """There is a heading, every figure has a name, and nothing is wider than the window."""
-        assert self.main.get_by_role("heading").count() > 0
+        self.main.get_by_role("heading").first.wait_for()
         unnamed = "[data-testid=stVegaLiteChart]:not([aria-label]), [data-testid=stMain] img:not([alt])"
         assert self.tab.locator(unnamed).count() == 0
         assert self.tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

@@ -47,6 +47,7 @@ from dashboard.views.across import DrawnVariant, common, differing
 from dashboard.views.answer import LEAST, _word_widths, ablation
 from dashboard.views.curves import PRUNED, Group, _first, _singles
 from dashboard.views.effects import parallel, variant_table
+from dashboard.views.runs import meaning
 from dashboard.views.studies import strip
 
 FOLDER = Path(__file__).parent.parent.parent / "dashboard"
@@ -237,7 +238,29 @@ def test_a_strip_has_a_bar_for_each_verdict_those_alike_together() -> None:
     colours = re.findall(r'fill="(#[0-9a-f]+)"', drawn)
     words = ("not needed", "needed", "needed", "undecided")
     assert colours == [Palette().verdict(word).colour for word in words]
+    first, second, third, last = re.findall(r'path d="([^"]+)"', drawn)
+    assert second == third
+    assert len({first, second, last}) == 3, "a shape tells a verdict, too"
     assert strip(()) is None
+
+
+def test_a_number_of_seeds_is_told_with_what_it_trains() -> None:
+    made = fake_store({"baseline": ({}, 100), "a=x": ({"a": "x"}, 90), "a=y": ({"a": "y"}, 90)}, seeds=4, margin=0.05)
+    for seed in range(4):
+        for name, value in (
+            ("baseline", 2.0),
+            ("a=x", 2.0 + 0.002 * (-1) ** seed),
+            ("a=y", 2.05 + 0.03 * (-1) ** seed),
+        ):
+            made.add(name, seed, {"val_loss": value + 0.001 * seed}, seconds=30)
+    report = read_study(made, "a_study")
+    assert [row.name for row in report.variants if row.verdict and row.verdict.word == "undecided"] == ["a=y"]
+    assert meaning("4:8", report) == (
+        "At least 4 seeds of each variant, and up to 8 of the 1 undecided and of the baseline: 8 more trials at most, "
+        "about 4 min 00 s of training."
+    )
+    assert "6 more trials at most" in meaning("6", report)
+    assert meaning("many", report).startswith("Write `4`")
 
 
 def test_tags_are_split_at_commas_without_duplicates() -> None:

@@ -245,6 +245,9 @@ def test_switches_are_added_extended_and_removed(app: AppTest, tmp_path: Path) -
             app.run()
             control(app, "words").set_value("the normalisation").run()
         button(app, "Add").click().run()
+    told = [one.value for one in app.markdown]
+    assert any(one.startswith("**removed**: without the attention skip") for one in told), "in words, then by paths"
+    assert any(one.startswith("**identity**: no value projection") for one in told)
     found = draft(app)["switches"]["norm"]
     setting = {"block.norm": {"kind": "none"}, "block.mlp.ratio": 2, "removes": "the normalisation"}
     assert found == {"kept": {}, "none": setting}
@@ -267,12 +270,17 @@ def test_the_estimate_counts_the_trials_of_plan(app: AppTest, place: Workplace) 
     control(app, "design.leave_one_out.seeds").set_value(2).run()
     (place.folder / "made.yaml").write_text(text_of(draft(app)))
     planned = json.loads(place.call("plan", "made.yaml", "--json").out)
+    at_once = {one.label: one.value for one in app.metric}
+    assert int(at_once["Trials"]) == len(planned["trials"]), "before any click"
     app.button(key="estimate").click().run()
     shown = {one.label: one.value for one in app.metric}
     assert int(shown["Trials"]) == len(planned["trials"])
+    (blocks, unit), (whole, same) = (shown[label].split() for label in ("Arithmetic, about", "Arithmetic"))
+    assert unit == same
+    assert 0.6 < float(blocks) / float(whole) < 1.05
     assert int(shown["Valid variants"]) == len(planned["variants"])
     control(app, "design.leave_one_out.seeds").set_value(3).run()
-    assert "Trials" not in {one.label for one in app.metric}, "another draft is another click"
+    assert "Done already" not in {one.label for one in app.metric}, "another draft is another click"
 
 
 @pytest.mark.parametrize("part", ["mixer", "mlp", "skip_mixer", "norm_mixer_pre", "mixer: value", "mlp: activation"])

@@ -184,3 +184,9 @@ def test_the_page_shows_the_slides(tmp_path: Path, shown: Shown) -> None:
     assert html.count("<section>") == 3
     assert "Why done?" in html
     assert "prefers-color-scheme" not in html, "the theme of the page decides, not that of the system"
+    narrow = shown("slides", tmp_path / "s.db", study="done", narrow=True).main
+    assert not [one for one in narrow if one.type == "iframe"], "a phone would scroll within the frame"
+    (body,) = [one.proto.body for one in narrow if one.type == "html" and "<section>" in one.proto.body]
+    assert body.count("<section>") == 3
+    assert "data:image/svg+xml" in body
+    assert not re.search("<svg|var\\(", body), "neither would be drawn there"

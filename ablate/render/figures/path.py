@@ -6,15 +6,30 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
+from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times_within, with_interval
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
 from ablate.analysis.text import plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
-from ablate.render.figures.style import WIDTH, Look, Palette, Spec, by_look, margin_marks, mark, names, number, wrapped
+from ablate.render.figures.style import (
+    WIDTH,
+    Look,
+    Palette,
+    Spec,
+    by_look,
+    margin_marks,
+    mark,
+    names,
+    number,
+    spread,
+    wrapped,
+)
 from ablate.stats.verdict import removal_word
 
 STEP = "step of the path"
+LEAST_NAMED = 150
+"""Width of a round in pixels from which the other removals in it have their names."""
 WORDS = {"not needed": "could go too", "better": "better without too"}
 """Verdict on a removal that is not a step of the path, in other words."""
 
@@ -40,19 +55,21 @@ def draw_path(path: RemovalPath, palette: Palette, width: float = WIDTH) -> Spec
     more = "nothing cheaper" if path.rounds and any(one.kept for one in path.rounds[-1]) else "nothing more"
     labels += [more] * (len(path.rounds) - len(path.steps))
     wide = {"width": width - 70}
-    upper = {**wide, "height": 210, "layer": _losses(path, labels, palette)}
+    upper = {**wide, "height": 210, "layer": _losses(path, labels, palette, named=width / len(labels) >= LEAST_NAMED)}
+    if not path.steps:  # nothing is saved
+        return {**upper, "autosize": {"type": "fit-x", "contains": "padding"}}
     lower = {**wide, "height": 110, "layer": _costs(path, labels, palette)}
     shared = {"scale": {"color": "independent", "shape": "independent"}}
     return {"vconcat": [upper, lower], "resolve": shared, "autosize": {"type": "fit-x", "contains": "padding"}}
 
 
-def _losses(path: RemovalPath, labels: list[str], palette: Palette) -> list[Spec]:
+def _losses(path: RemovalPath, labels: list[str], palette: Palette, *, named: bool) -> list[Spec]:
     margin = path.margin if path.direction == "minimize" else -path.margin
     looks = {STEP: Look(palette.look(0).colour, (1, 0), "square")}
     looks |= {
         WORDS.get(word, word): palette.verdict(word) for word in ("better", "not needed", "undecided", "diverged")
     }
-    looks["needed"] = replace(palette.verdict("needed"), mark="cross")
+    looks[in_answer("needed")] = replace(palette.verdict("needed"), mark="cross")
     steps = {step.standing.variant for step in path.steps}
     rows: list[Spec] = [
         {"name": "baseline", "at": labels[0], "shift": 0.5, "word": STEP, "difference": 0.0, "low": None, "high": None}
@@ -60,24 +77,38 @@ def _losses(path: RemovalPath, labels: list[str], palette: Palette) -> list[Spec
     for column, tried in enumerate(path.rounds, 1):
         others = [one for one in tried if one.standing.variant not in steps]
         for place, one in enumerate(others, 1):
-            word = WORDS.get(removal_word(one.verdict.word), removal_word(one.verdict.word))
+            word = removal_word(one.verdict.word)
+            word = WORDS.get(word, in_answer(word))
             rows.append(_row(one, labels[column], 0.55 + 0.4 * place / (len(others) + 1), word))
     rows += [_row(step, labels[column], 0.5, STEP) for column, step in enumerate(path.steps, 1)]
     lost = [row for row in rows if row["word"] == "diverged"]
     rows = [row for row in rows if row["difference"] is not None and row not in lost]
     found = {word: look for word, look in looks.items() if any(row["word"] == word for row in (*rows, *lost))}
-    size = {"condition": {"test": f"datum.word == '{STEP}'", "value": 90}, "value": 38}
+    size = {"condition": {"test": f"datum.word == '{STEP}'", "value": 90}, "value": 60}
     x, y = names("at", labels), number("difference", f"difference of {path.metric}")
-    shifted = {"x": {**x, "axis": None, "scale": {"domain": labels, "type": "band"}},
+    axis = None if path.steps else {**x["axis"], "labelAngle": 0}  # else that of the costs below
+    shifted = {"x": {**x, "axis": axis, "scale": {"domain": labels, "type": "band"}},
                "xOffset": {"field": "shift", "type": "quantitative", "scale": {"domain": [0, 1]}}}  # fmt: skip
     tip = [{"field": key, "title": key} for key in ("name", "difference", "low", "high", "word")]
-    known = [row for row in rows if row["word"] == STEP and row["low"] is not None]
+    known = [row for row in rows if (named or row["word"] == STEP) and row["low"] is not None]
     tone, marks = by_look("word", found, "color"), by_look("word", found, "color", "shape")
     return [
         *margin_marks(margin, "y"),
         mark("rule", known, {**shifted, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **tone}, strokeWidth=1.6),
         mark("point", rows, {**shifted, "y": y, **marks, "size": size, "tooltip": tip}),
+        *_named(rows, shifted, y) * named,
         mark("point", lost, {**shifted, "y": {"value": 8}, **marks, "tooltip": tip}, size=45),
+    ]
+
+
+def _named(rows: list[Spec], shifted: Spec, y: Spec) -> list[Spec]:
+    """The names of removals that are no step, beside their marks."""
+    others = [row for row in rows if row["word"] != STEP]
+    reach = [end for row in rows for end in (row["low"], row["difference"], row["high"]) if end is not None]
+    places = spread([row["difference"] for row in others], 14 * (max(reach) - min(reach)) / 210)
+    put = [{**row, "place": place} for row, place in zip(others, places, strict=True)]
+    return [
+        mark("text", put, {**shifted, "y": {**y, "field": "place"}, "text": {"field": "name"}}, align="right", dx=-9)
     ]
 
 

@@ -341,7 +341,7 @@ def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callab
 
 def _marked(drawn: Look, word: str, tag: str = "span") -> str:
     """A verdict with the mark of the figures, in its colour."""
-    return f'<b style="color: {drawn.colour}">{_MARKS.get(drawn.mark, "●")} <{tag}>{word}</{tag}></b>'
+    return f'<b style="color: {drawn.colour}">{character(drawn)} <{tag}>{word}</{tag}></b>'
 
 
 def _scale(axis: Axis, ink: str, embed: Callable[[str], str]) -> str:
@@ -381,7 +381,12 @@ def _forest(
 
 def group_mark(key: GroupKey) -> str:
     """The character for the mark in which a group is drawn."""
-    return _MARKS.get(Palette().verdict(_LOOKS[key]).mark, "●")
+    return character(Palette().verdict(_LOOKS[key]))
+
+
+def character(look: Look) -> str:
+    """The character for the mark of a look."""
+    return _MARKS.get(look.mark, "●")
 
 
 def holds_alone(row: AnswerRow) -> bool:

@@ -34,7 +34,7 @@ from ablate.store.records import VariantRecord
 
 WIDTH, HEIGHT = 1280, 720
 """Of a screen in CSS pixels; a page is as large, at 96 pixels an inch."""
-ROOM = (700.0, 410.0)
+ROOM = (580.0, 590.0)
 """Width and height that the two blocks share, in CSS pixels."""
 MOST_ROWS = 16
 """Variants in the figure and in the list beside it."""
@@ -51,7 +51,7 @@ html {{ font: 16px/1.4 system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-seri
 body {{ margin: 0; color: var(--ink); background: var(--paper); }}
 section {{ display: flex; flex-direction: column; gap: 1rem; padding: 2.5rem 3.25rem 2rem; scroll-snap-align: start; }}
 h1, h2 {{ margin: 0; line-height: 1.15; overflow-wrap: anywhere; }}
-h1 {{ font-size: {heading}rem; }}
+h1 {{ font-size: {heading}rem; margin-bottom: 1rem; }}
 h2 {{ font-size: 2rem; margin-bottom: 0.4rem; }}
 p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
 .source, .note, footer {{ color: var(--soft); font-size: 0.875rem; }}
@@ -61,7 +61,7 @@ p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
 .headline {{ font-size: 1.3em; font-weight: 600; line-height: 1.3; }}
 .caution {{ border-left: 0.3rem solid var(--open); padding-left: 0.8rem; }}
 .blocks {{ display: flex; gap: 1.25rem; align-items: flex-end; justify-content: flex-end;
-  align-self: flex-start; flex: none; }}
+  align-self: center; flex: none; }}
 .blocks figure {{ margin: 0; }}
 .blocks img {{ width: 100%; }}
 figcaption {{ font-size: 1rem; text-align: center; overflow-wrap: anywhere; }}
@@ -90,8 +90,8 @@ footer p {{ margin: 0 0 0.15rem; }}
   h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.3rem; }}
   .text, .claims, dl {{ font-size: 1rem; flex: none; }}
   .sides {{ flex-direction: column; }}
-  .blocks {{ align-self: stretch; justify-content: flex-start; }}
-  .blocks figure {{ width: auto !important; min-width: 0; }}
+  .blocks {{ flex-direction: column; align-items: center; }}
+  .blocks figure {{ width: 15rem !important; }}
   table.answer {{ font-size: 0.9rem; }}
   table.answer td.change {{ white-space: normal; }}
   table.answer svg {{ width: 7rem; }}
@@ -143,7 +143,7 @@ def slides(findings: Findings, after: str | None = None) -> str:
     return _PAGE.format(
         title=escape(title),
         body=body,
-        heading=2.5 if len(title) < 90 else 1.9,
+        heading=2.2 if len(title) < 90 else 1.8,
         answer=1.25 if characters < 500 else 1.1 if characters < 850 else 0.95 if characters < 1250 else 0.75,
         listed=1.25 if rows < 8 else 1.0 if rows < 13 else 0.85,
         room=room,
@@ -177,7 +177,7 @@ def _question(report: StudyReport, title: str, after: str | None) -> str:
     blocks = "" if name is None else _blocks(report, known[report.record.baseline], known[name])
     source = f'<p class="source">{escape(report.record.source)}</p>' if report.record.source else ""
     return (
-        f'<section>\n<h1>{escape(title)}</h1>\n{source}<div class="sides">\n<div class="text answer">'
+        f'<section>\n<div class="sides">\n<div class="text answer"><h1>{escape(title)}</h1>\n{source}'
         f"{''.join(_answer(report))}</div>\n{blocks}</div>\n</section>"
     )
 
