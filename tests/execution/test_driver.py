@@ -112,7 +112,10 @@ def test_trials_are_trained_seed_by_seed_and_stored_with_their_curves(run: Run, 
         assert [point.step for point in store.curves([planned.key])[planned.key]] == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(200, ""), (600, "10 minutes"), (36_000, "10.0 hours")])
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(299, ""), (300, "5 minutes"), (5400, "90 minutes"), (5460, "1.5 hours"), (36_000, "10.0 hours")],
+)
 def test_a_long_trial_is_announced_before_it_begins(
     seconds: int, told: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

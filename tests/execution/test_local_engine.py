@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ablate.errors import EngineError
 from ablate.execution.environment import this_worker
 from ablate.execution.local import LocalEngine
 from ablate.execution.options import RunOptions
-from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember, Message
+from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember, Message, Stop
 from ablate.planning.plan import Trial
 from ablate.planning.planner import make_plan
 from ablate.training.events import Measurement
@@ -269,6 +270,28 @@ def test_a_worker_that_dies_gives_its_place_and_devices_to_the_next(
     left: list[Any] = [worker.process for worker in engine._workers]
     engine.close()
     assert [process.stopped for process in left] == [["terminate"]] * 4
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_worker_reads_its_options_first(folder: Path, monkeypatch: pytest.MonkeyPatch, pinned: bool) -> None:
+    """The threads that the job's cores ask for, its device, the cores of its place, and where checkpoints are."""
+    monkeypatch.setattr("ablate.execution.local.subprocess.Popen", StillWorker)
+    monkeypatch.setattr("ablate.execution.local.places_for", lambda slot, size, threads: [slot, size, threads])
+    options = RunOptions(device="cpu", workers=2, cpus=3.0, cache=folder / "cache")
+    engine = LocalEngine(options, checkpoints=Path("kept"), ranks=2, pinned=pinned)
+    jobs = [Job(number, (JobMember("{}", 0),), "f") for number in range(2)]
+    for slot, job in enumerate(jobs):
+        engine.submit(job)
+        sent = Connection(engine._workers[slot].process.pipe)  # type: ignore[attr-defined]
+        settings = sent.recv()
+        assert (settings.options.threads, settings.options.folder) == (3, folder / "cache")
+        assert settings.devices == ("cpu", "cpu")
+        assert settings.cores == ((slot, 2, 3) if pinned else ())
+        assert settings.checkpoints == folder / "kept"
+        assert sent.recv() == job
+    engine.stop(1, 5)
+    assert sent.recv() == Stop(1, 5)
+    engine.close()
 
 
 def test_a_member_that_is_stopped_leaves_its_job(folder: Path) -> None:

@@ -19,7 +19,7 @@ from ablate.errors import ArgumentError, EngineError, MissingPackageError
 from ablate.execution import options as options_module
 from ablate.execution.local import LocalEngine, _check_options
 from ablate.execution.options import RunOptions, WorkerSettings, pack_size
-from ablate.spec.resources import ResourcesSpec
+from ablate.spec.resources import CheckpointInterval, ResourcesSpec
 
 
 def test_options_override_the_space() -> None:
@@ -34,6 +34,33 @@ def test_options_override_the_space() -> None:
         checkpoint_dir="s3://b",
         checkpoint_every=100,
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "field", "found"),
+    [
+        ("cpus", 3.0, "cpus", 3.0),
+        ("gpus", 0.5, "gpus", 0.5),
+        ("memory", 7.0, "memory", 7.0),
+        ("resource", ["a=1", "b=2=3"], "custom", None),
+        ("resource", ["a=1", "b=2"], "custom", {"a": 1.0, "b": 2.0}),
+        ("label", ["a=b=c"], "labels", {"a": "b=c"}),
+        ("checkpoint_every", "40", "checkpoint_every", 40),
+        ("checkpoint_dir", "there", "checkpoint_dir", "there"),
+    ],
+)
+def test_each_option_changes_one_resource(option: str, value: Any, field: str, found: Any) -> None:
+    if found is None:
+        with pytest.raises(EngineError, match=f"--{option}"):
+            RunOptions(**{option: value}).resources_of_job()
+        return
+    for base in (ResourcesSpec(), ResourcesSpec(cpus=9, memory=9, checkpoint_every=9)):
+        given = RunOptions(**{option: value})
+        assert given.resources_of_job(base) == base.model_copy(update={field: found})
+        assert RunOptions(**{option: value}, resources=base).resources_of_job(ResourcesSpec(gpus=2)) == (
+            base.model_copy(update={field: found})
+        ), "they take the place of those of the space"
+    assert RunOptions(checkpoint_every="40").checkpoint_interval == CheckpointInterval(steps=40)
 
 
 @pytest.mark.parametrize(
