@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
+import pytest
 from scipy.stats import chisquare, kstest
 
 from ablate.tasks.sampling import Buckets, Draws, pad_rows
@@ -42,6 +43,13 @@ def test_batches_hold_every_row_once_and_less_padding_than_in_any_order() -> Non
         cells += width * rows.size
     assert sorted(seen) == list(range(1024))
     assert cells < 1.1 * LENGTHS.sum()
+
+
+@pytest.mark.parametrize(("rows", "count"), [(1, 1), (127, 1), (128, 2), (2047, 31), (2048, 32), (9001, 32)])
+def test_there_are_as_many_buckets_as_have_64_rows_and_at_most_32(rows: int, count: int) -> None:
+    lengths = (np.arange(rows) * 7 % rows) + 1
+    widths = Buckets("data", lengths).lengths
+    assert list(widths) == [int(part.max()) for part in np.array_split(np.arange(1, rows + 1), count)]
 
 
 def test_rows_are_padded_where_they_end() -> None:

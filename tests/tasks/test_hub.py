@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from ablate.errors import DataError
 from ablate.spec.task import TASKS
 from ablate.tasks.classification import ClassificationSpec
 from ablate.tasks.sources import BadRows, parse
-from ablate.tasks.sources.hub import Hub
+from ablate.tasks.sources.hub import Hub, _plain
 
 
 @pytest.fixture
@@ -61,6 +62,25 @@ def test_splits_can_be_named(folder: Path) -> None:
     assert [row.split for row in rows] == ["train"] * 40 + ["validation"] * 3
     with pytest.raises(DataError, match=r"there is no split `tets`; expected one of .*Did you mean `test`\?"):
         list(parse(f"hub:{folder}#tets").rows(("text",), BadRows(refuse=True), lambda line: None))
+
+
+def test_a_label_that_has_no_name_is_a_number() -> None:
+    feature = SimpleNamespace(names=["even", "odd"])
+    found = [_plain(value, feature) for value in (0, 1, 2, -1, None, "odd", 0.5)]
+    assert found == ["even", "odd", "2", "-1", "", "odd", "0.5"]
+    assert [_plain(value, None) for value in (0, "x")] == ["0", "x"]
+
+
+def test_the_split_for_validation_has_the_first_of_the_usual_names() -> None:
+    names = ["other", "dev", "val", "valid", "validation", "test"]
+    for count in range(2, 6):
+        chosen = Hub(argument="owner/name")._chosen(names[:count])
+        assert chosen == {"train": "other", "validation": names[count - 1]}
+    assert Hub(argument="owner/name", with_test=True)._chosen([*names, "train"]) == {
+        "train": "train",
+        "validation": "validation",
+        "test": "test",
+    }
 
 
 def test_a_missing_column_lists_those_there(folder: Path) -> None:

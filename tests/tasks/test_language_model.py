@@ -18,6 +18,7 @@ import torch
 
 from ablate.errors import DataError
 from ablate.spec.task import TASKS
+from ablate.tasks.cache import spread
 from ablate.tasks.corpus import Corpus
 from ablate.tasks.language_model import LanguageModel, LanguageModelSpec
 from ablate.tasks.tokenizers import Tokenizer
@@ -270,9 +271,13 @@ def test_losses_beyond_all_bounds_are_not_an_error(task: LanguageModel) -> None:
 @pytest.mark.parametrize("dense", [1 << 22, 0], ids=["table", "search"])
 def test_baselines_are_counts_of_the_training_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: int) -> None:
     monkeypatch.setattr("ablate.tasks.language_model._DENSE", dense)
+    monkeypatch.setattr("ablate.tasks.language_model._PAIRS_IN_A_TABLE", dense)
     texts = ["abcabdabc " * 9, "abdabcabc " * 7, "cab abc " * 8, "dab abc " * 5]
     task = ready(small(tmp_path, 6, texts, validation_share=0.3), tmp_path / ".cache")
     train, vocabulary = task.tokens["train"].tolist(), 257
+    pairs = {*itertools.pairwise(train)}
+    assert task.distinct_pairs() == len(pairs)
+    assert task.least_tokens()[0] == 8 * len(pairs)
 
     def unigram(target: int) -> float:
         return (train.count(target) + 1) / (len(train) + vocabulary)
@@ -300,6 +305,34 @@ def test_baselines_are_counts_of_the_training_text(tmp_path: Path, monkeypatch: 
     for name, share in shares.items():
         assert baselines[name]["val_loss"] == pytest.approx(-sum(map(math.log, share)) / len(share))
     assert baselines["trigram"]["val_loss"] < baselines["bigram"]["val_loss"] < baselines["unigram"]["val_loss"]
+
+
+def test_a_long_text_is_counted_by_evenly_spaced_runs_and_described_by_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [chr(97 + number) * (5 + 3 * number) for number in range(9)]
+    task = ready(small(tmp_path, 4, texts), tmp_path / ".cache")
+    lengths, train = task.describe().lengths, task.tokens["train"].tolist()
+    assert sorted(lengths) == sorted(
+        sum(1 for _ in run) for end, run in itertools.groupby(train, (256).__eq__) if not end
+    )
+    assert [run.tolist() for run in task.counted_runs()] == [train]
+    monkeypatch.setattr("ablate.tasks.text._RUN", 10)
+    assert np.concatenate(task.counted_runs()).tolist() == train
+    monkeypatch.setattr("ablate.tasks.text._COUNTED", 30)
+    count = -(-len(train) // 10)
+    starts = [10 * (number * count // 3) for number in range(3)]
+    assert [run.tolist() for run in task.counted_runs()] == [train[start : start + 10] for start in starts]
+    assert task.describe().lengths == lengths
+
+
+@pytest.mark.parametrize(("count", "most"), [(0, 3), (1, 3), (3, 3), (7, 3), (100, 7), (5, 1)])
+def test_a_spread_is_even_and_begins_at_the_first(count: int, most: int) -> None:
+    chosen = spread(count, most).tolist()
+    assert len(chosen) == min(count, most)
+    assert chosen[:1] == [0][:count]
+    gaps = {after - before for before, after in itertools.pairwise([*chosen, count])}
+    assert not chosen or max(gaps) - min(gaps) <= 1
 
 
 def test_rows_of_a_table_are_documents(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import errno
 import gzip
 import os
 import sysconfig
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +90,13 @@ def test_file_is_divided_at_end_of_document_lines(tmp_path: Path) -> None:
     ("name", "data", "message"),
     [
         ("latin.txt", "Çelik".encode("latin-1"), r"latin\.txt: this is not UTF-8 text; got byte 0xc7 at offset 0"),
-        ("nul.txt", b"text\0", r"nul\.txt: text must not contain NUL bytes; got one at offset 4"),
+        ("nul.txt", b"a line\ntext\0", r"nul\.txt: text must not contain NUL bytes; got one at offset 11"),
         ("short.gz", gzip.compress(b"text" * 99, mtime=0)[:-9], r"short\.gz: this is not a complete gzip file"),
         ("plain.gz", b"text", r"plain\.gz: this is not a complete gzip file"),
         (
             "latin.gz",
-            gzip.compress(b"ab\xff", mtime=0),
-            r"latin\.gz: this is not UTF-8 text; got byte 0xff at offset 2",
+            gzip.compress(b"a line\n\nab\xff", mtime=0),
+            r"latin\.gz: this is not UTF-8 text; got byte 0xff at offset 10",
         ),
     ],
 )
@@ -104,6 +105,39 @@ def test_what_is_no_text_is_refused_by_name(tmp_path: Path, name: str, data: byt
     for address in (tmp_path, tmp_path / name):
         with pytest.raises(DataError, match=message):
             read(f"file:{address}")
+
+
+@pytest.mark.parametrize("ends", ["", "<|endoftext|>\n"])
+def test_lines_and_documents_have_a_greatest_length(ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("ablate.tasks.tables", "ablate.tasks.sources.files"):
+        monkeypatch.setattr(f"{module}.LONGEST", 30)
+    path = tmp_path / "a.txt"
+    for text, what in (("x" * 28 + "\n", ""), ("x" * 30 + "\n", "line"), ("x" * 9 + "\n", ""), ("abcde\n" * 5, "")):
+        path.write_text("one\n<|endoftext|>\n" + text + ends)
+        with pytest.raises(DataError, match=f"a {what} is too long") if what else nullcontext():
+            assert [document.text for document in read(f"file:{path}")][1] == text
+    path.write_text("abcde\n" * 5 + "f")
+    with pytest.raises(DataError, match="a document is too long; expected at most 0 MiB"):
+        read(f"file:{path}")
+
+
+@pytest.mark.parametrize(
+    ("text", "single"),
+    [
+        ("one\n", True),
+        ("<|endoftext|>\none\n<|endoftext|>\n<|endoftext|>\n", True),
+        ("one\n<|endoftext|>\ntwo", False),
+        ("<|endoftext|>\none\n<|endoftext|>\n\n", False),
+    ],
+)
+def test_a_file_is_one_text_if_one_document_in_it_has_lines(text: str, single: bool, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    for address in (tmp_path, tmp_path / "a.txt"):
+        lines = parse(f"file:{address}").only_text(lambda line: None)
+        assert (lines is not None) == single
+        assert lines is None or [*lines()] == ["one\n"]
+    (tmp_path / "b.txt").write_text(text)
+    assert parse(f"file:{tmp_path}").only_text(lambda line: None) is None
 
 
 def test_missing_path_is_refused(tmp_path: Path) -> None:

@@ -156,12 +156,15 @@ def test_values_that_are_no_text_are_labels(tmp_path: Path) -> None:
     assert [row.values[1] for row in read(tmp_path / "a.jsonl")[0]] == ["3", "true"]
 
 
-def test_files_named_train_and_val_are_the_parts_and_others_are_left_out(tmp_path: Path) -> None:
-    for name in ("train.csv", "val.csv", "test.csv"):
+@pytest.mark.parametrize("held_out", ["validation.csv", "my-Valid_2.csv", "val.csv", "a.dev.csv"])
+def test_files_named_train_and_val_are_the_parts_and_others_are_left_out(held_out: str, tmp_path: Path) -> None:
+    for name in ("train.csv", held_out, "test.csv", "evaluation.csv"):
         (tmp_path / name).write_bytes(as_csv([(name, "a")]))
     (tmp_path / "README.md").write_text("no table")
     rows, _, lines = read(tmp_path)
-    assert [(row.values[0], row.split) for row in rows] == [("train.csv", "train"), ("val.csv", "validation")]
+    assert {(row.values[0], row.split) for row in rows} == {("train.csv", "train"), (held_out, "validation")}
+    tested = parse(f"file:{tmp_path}", with_test=True).rows(("text",), BadRows(True), lambda line: None)
+    assert {row.split for row in tested} == {"train", "validation", "test"}
     assert [line.partition(":")[0] for line in lines] == [
         "Left out of the folder because there are tables",
         "Left out because other files are named `train`",
