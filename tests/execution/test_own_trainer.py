@@ -24,7 +24,14 @@ from own_trainers import trainer, write_script
 from ablate.execution import own_trainer
 from ablate.execution.attempt import curve_point
 from ablate.execution.call_function import call
-from ablate.execution.own_trainer import TrainerFailedError, TrainerPlaces, run_trainer, visible_devices
+from ablate.execution.own_trainer import (
+    TrainerFailedError,
+    TrainerPlaces,
+    _Curve,
+    run_trainer,
+    visible_devices,
+)
+from ablate.spec.trainer import MetricsSpec
 from ablate.spec.trainer_variant import TrainerVariant
 from ablate.training.events import Diverged, Event, Measurement, Tick
 
@@ -303,6 +310,71 @@ def test_a_part_of_a_number_is_no_metric(rows: str, line: str) -> None:
 def test_a_number_that_cannot_be_read_does_not_leave_the_one_before(rows: str, form: str) -> None:
     with pytest.raises(TrainerFailedError, match=r"is damaged: line [1-3], expected a number for"):
         ended(rows, format=form)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "log"])
+@pytest.mark.parametrize("size", [1, 5, 17, 1000])
+def test_rows_are_the_same_however_they_arrive(
+    form: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read whenever some bytes have come, and in blocks of a few bytes."""
+    values = [(0, 3.5), (20, 3.0), (100, 2.5), (100, 2.25), (120, 2.0)]
+    text = {
+        "jsonl": "".join(f'{{"step": {step}, "val_loss": {loss}, "seconds": 1}}\n\n' for step, loss in values),
+        "csv": "step,val_loss,seconds\n" + "".join(f"{step},{loss},1\n" for step, loss in values),
+        "log": "begins\n" + "\r".join(f"step {step} loss {loss}" for step, loss in values),
+    }[form]
+    monkeypatch.setattr(own_trainer, "_CHUNK", 7)
+    spec = MetricsSpec(file="{folder}/rows", format=form, line=LINE["line"] if form == "log" else None)
+    curve, events = _Curve(spec, tmp_path / "rows"), list[Event]()
+    assert [*curve.read(ended=False)] == [], "the file is not there yet"
+    for start in range(0, len(text), size):
+        with (tmp_path / "rows").open("a") as file:
+            file.write(text[start : start + size])
+        events += curve.read(ended=False)
+    before = len(events)
+    events += curve.read(ended=True)
+    points = [(event.step, event.metrics["val_loss"]) for event in events if isinstance(event, Measurement)]
+    assert points == [(step, [loss]) for step, loss in values]
+    assert len(events) - before == (form == "log"), "its last line has no end"
+    assert [*curve.last(500)] == []
+    assert (curve.step, curve.latest) == (120, {"val_loss": 2.0})
+
+
+def test_a_line_that_never_ends_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_trainer, "_CHUNK", 8)
+    monkeypatch.setattr(own_trainer, "_LONGEST_LINE", 40)
+    (tmp_path / "rows").write_text('{"step": 1, "val_loss": 1.000000000000}\n' + '{"step": 2' + " " * 60)
+    curve = _Curve(MetricsSpec(file="{folder}/rows"), tmp_path / "rows")
+    with pytest.raises(own_trainer._RunError, match="damaged: line 2, expected a JSON object"):
+        list(curve.read(ended=False))
+    assert curve.step == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("", "its processes were killed"),
+        ("3", "it ended with exit code 3"),
+        ("-15", "it was killed by SIGTERM"),
+        ("-999", "it ended with exit code -999"),
+        ("OSError: no", "its program could not be started (OSError: no)"),
+    ],
+)
+def test_how_a_trainer_ended_is_said_in_words(code: str, said: str) -> None:
+    assert own_trainer._how(code) == said
+
+
+@pytest.mark.parametrize("size", [0, 3999, 4000, 4001, 9000])
+def test_the_end_of_a_log_explains_a_failure(size: int, tmp_path: Path) -> None:
+    text = "".join(chr(97 + number % 26) for number in range(size))
+    (tmp_path / "log").write_text(text)
+    assert own_trainer._tail(tmp_path / "log") == (text[-4000:] or "(it printed nothing)")
+    assert own_trainer._tail(tmp_path / "no log") == "(it printed nothing)"
+
+
+def test_metrics_at_step_0_alone_are_those_of_the_end(tmp_path: Path) -> None:
+    assert measured(ended('{"step": 0, "val_loss": 3.0}\n')) == [(0, {"val_loss": 3.0}), (1, {"val_loss": 3.0})]
 
 
 def written_twice(places: TrainerPlaces, begin: str, end: str) -> Iterator[Event]:

@@ -429,7 +429,7 @@ def test_guessing_is_what_the_baseline_says(plain: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("plain", "field", "fits", "way", "said"),
     [
-        ({"kind": "recall", "context": 30}, "pairs", 7, 1, "every pair needs four tokens .* 30.*Set `pairs: 7`"),
+        ({"kind": "recall", "context": 28}, "pairs", 7, 1, "every pair needs four tokens .* 28.*Set `pairs: 7`"),
         ({"kind": "recall", "symbols": 16}, "pairs", 7, 1, "there are 7 different keys"),
         ({"kind": "fuzzy_recall", "context": 15}, "motif", 3, 1, "motifs of 3 tokens.*Set `motif: 3`"),
         ({"kind": "fuzzy_recall", "symbols": 8}, "motif", 4, 1, "motifs of 4 tokens.*Set `motif: 4`"),
