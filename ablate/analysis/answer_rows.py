@@ -204,18 +204,9 @@ def _words(row: VariantRow, group: GroupKey, report: StudyReport) -> str:
     if row.name == BASELINE and row.change.combines:
         return "all of these (baseline)"
     if report.record.traits.finds_best and row.change.otherwise:
-        return " + ".join(_new(part, row.change.removed) for part in row.change.parts)
+        return row.change.point
     without = "without " if row.change.only_removes and group in ("better", "worse", "unproven") else ""
     return f"{without}{row.change.words}" if row.change.words else split_place(row.name)[0]
-
-
-def _new(part: str, removed: Iterable[str]) -> str:
-    """What a point of a search has that the baseline has not; numbers with what they are of: `lr 0.003`."""
-    if part in removed:
-        return f"no {part.removeprefix('the ')}"
-    old, _, new = part.partition(" → ")
-    named = old.rpartition(" ")[0]
-    return part if not new else f"{named} {new}" if named and new[0].isdigit() else new
 
 
 @dataclass(frozen=True, slots=True)

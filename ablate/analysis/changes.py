@@ -75,6 +75,16 @@ class Change:
         removed = [f"no {part.removeprefix('the ').removeprefix('all ')}" for part in self.removed]
         return " + ".join((*removed, *(part.removeprefix("the ") for part in self.parts[len(removed) :])))
 
+    @property
+    def point(self) -> str:
+        """What a point of a search has that the baseline has not, numbers with what they are of: `gelu + lr 0.003`."""
+        parts = [f"no {part.removeprefix('the ')}" for part in self.removed]
+        for part in self.parts[len(parts) :]:
+            old, _, new = part.partition(" → ")
+            named = old.rpartition(" ")[0]
+            parts.append(part if not new else f"{named} {new}" if named and new[0].isdigit() else new)
+        return " + ".join(parts)
+
 
 def setting_changes(record: StudyRecord) -> Callable[[str, str], Change]:
     """A function from a switch and a setting, or a spec path and its value, to what it changes in the baseline."""
@@ -140,6 +150,67 @@ def titles_of(changes: Mapping[str, Change]) -> dict[str, str]:
         for name, change in changes.items()
     }
     return {split_place(name)[0]: split_place(title)[0] for name, title in titles.items()} | titles
+
+
+_PLACES = {"rung": "on rung {}", "task": "on {}"}
+"""Axis on which a study compares its variants, to its places in words; others are called as spec paths are."""
+
+
+def variant_titles(record: StudyRecord) -> dict[str, str]:
+    """What a reader calls each variant, those that tune included, by its name.
+
+    That is its title, with the place where the study compares it: `no attention skip on the largest rung`. A point of
+    a search is called by what it has (`Change.point`).
+    """
+    changes = changes_of(record)
+    if record.traits.finds_best:
+        said = {name: change.point or name for name, change in changes.items()}
+    else:
+        titles = {split_place(name)[0]: title for name, title in titles_of(changes).items() if title != name}
+        names = {variant.name: split_place(variant.name) for variant in record.variants}
+        largest = max((_rung(place) for _, place in names.values()), default=0)
+        said = {name: f"{titles.get(base, base)} {_place(at, largest)}".strip() for name, (base, at) in names.items()}
+    for one in record.scout_variants:  # `NAME (PATH=VALUE, ...)`
+        base, _, tried = one.name.removesuffix(")").partition(" (")
+        said[one.name] = f"{said.get(base, base)} ({', '.join(map(_value, tried.split(', ')))})" if tried else one.name
+    known = Counter(said.values())
+    return {name: title if known[title] == 1 else name for name, title in said.items()}
+
+
+def _rung(place: str) -> float:
+    axis, _, value = place.partition("=")
+    return float(value) if axis == "rung" else 0.0
+
+
+def _place(place: str, largest: float) -> str:
+    """`rung=4` as `on the largest rung`, `task=copy` as `on copy`, `model.width=64` as `at width 64`."""
+    if _rung(place) == largest > 1:
+        return "on the largest rung"
+    axis, _, value = place.partition("=")
+    if axis in _PLACES:
+        return _PLACES[axis].format(value)
+    return f"at {', '.join(map(_value, place.split(',')))}" if place else ""
+
+
+def _value(setting: str) -> str:
+    """`training.optimizer.lr=0.0048765` as `lr 0.00488`."""
+    path, _, value = setting.partition("=")
+    return f"{path.rpartition('.')[2].replace('_', ' ')} {_number(value)}".strip()
+
+
+def setting_titles(names: Iterable[str]) -> dict[str, str]:
+    """Switches and spec paths in a few words, different ones: `query_key_norm` as `query key norm`, a path by its end.
+
+    `training.optimizer.lr` is `lr`, unless another path ends so: then it is `optimizer lr`.
+    """
+    parts = {name: name.split(".") for name in names}
+    most = max(map(len, parts.values()), default=0)
+    ends = [{name: " ".join(words[-n:]).replace("_", " ") for name, words in parts.items()} for n in range(1, most + 1)]
+    known = [Counter(of.values()) for of in ends]
+    return {
+        name: next((of[name] for of, count in zip(ends, known, strict=True) if count[of[name]] == 1), name)
+        for name in parts
+    }
 
 
 def in_words(text: str, titles: Mapping[str, str]) -> str:

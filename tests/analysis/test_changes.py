@@ -11,7 +11,7 @@ import pytest
 from fake_store import FakeStore, fake_store
 from rich.console import Console
 
-from ablate.analysis.changes import Change, changes_of, effect_titles, in_words, titles_of
+from ablate.analysis.changes import Change, changes_of, effect_titles, in_words, setting_titles, titles_of, variant_titles
 from ablate.analysis.findings import read_findings
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import baselines_of
@@ -225,6 +225,35 @@ def test_titles_say_what_a_variant_is_and_no_two_are_alike() -> None:
         alone: "no normalisation",
         pair: "no normalisation × no value projection",
     }
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("baseline@rung=2", "norm=none@rung=2", "norm=none@rung=10"), "no normalisation on the largest rung"),
+        (("baseline@task=copy", "norm=none@task=recall", "norm=none@task=copy"), "no normalisation on copy"),
+        (("baseline", "norm=none", "norm=none@model.width=64"), "no normalisation at width 64"),
+        (("baseline", "norm=none", "norm=none (training.optimizer.lr=0.0048765)"), "no normalisation (lr 0.00488)"),
+        (("baseline", "norm=none", "stage of baseline"), "stage of baseline"),
+    ],
+)
+def test_a_reader_sees_places_and_tuned_values_in_words(names: tuple[str, ...], said: str) -> None:
+    """No title has the sign `=` or `@` of a name, and no two are alike."""
+    record = study_of({name: {"norm": "none"} if "norm" in name else {} for name in names}, {}).record
+    variants = [one for one in record.variants if one.name in names]
+    scouts = tuple(one for one in variants if " " in one.name)
+    compared = tuple(one for one in variants if one not in scouts)
+    found = variant_titles(dataclasses.replace(record, baseline=names[0], variants=compared, scout_variants=scouts))
+    assert found[names[-1]] == said
+    assert len({*found.values()}) == len(names)
+    assert not any(sign in title for title in found.values() for sign in "=@")
+
+
+def test_settings_are_called_by_their_last_words_as_far_as_these_tell_them_apart() -> None:
+    paths = ["training.optimizer.lr", "head.lr", "model.width", "query_key_norm", "a.b", "b"]
+    assert setting_titles(paths) == dict(
+        zip(paths, ["optimizer lr", "head lr", "width", "query key norm", "a b", "b"], strict=True)
+    )
 
 
 def test_what_was_removed_together_is_said_to_be_removable_together() -> None:
