@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import streamlit as st
 
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import AnswerRow, GroupKey, in_answer
-from ablate.analysis.changes import in_words
+from ablate.analysis.changes import in_words, variant_titles
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.curves import band, line
@@ -21,7 +20,7 @@ from ablate.analysis.headline import shows_effects
 from ablate.analysis.ladder import Climbs
 from ablate.analysis.numbers import MISSING, fixed
 from ablate.analysis.report import StudyReport
-from ablate.analysis.runs import VariantRuns
+from ablate.analysis.runs import VariantRuns, baselines_of
 from ablate.analysis.text import plural
 from ablate.analysis.warnings import StudyWarning
 from ablate.analysis.why import why
@@ -84,16 +83,17 @@ def _draw(study_report: StudyReport, variant: str, task: str) -> None:
     for claim in study_report.answer.claims:
         if variant in variants_of(claim.evidence):
             st.markdown(claim_text(claim, study_report.titles))
-    first, model = variants[record.baseline].spec.get("model", {}), variants[variant].spec.get("model", {})
+    baseline = baseline_of(record, variants[variant])
+    first, model = baseline.spec.get("model", {}), variants[variant].spec.get("model", {})
     if first != model:
         block_pictures(
-            [BlockPicture(record.baseline, first), BlockPicture(variant, model, versus=(record.baseline, first))]
+            [BlockPicture(baseline.name, first), BlockPicture(variant, model, versus=(baseline.name, first))]
         )
     show_differences(record, variants[variant])
     with st.container(horizontal=True):
         on = {"task": task} if task else {}
-        link("compare", "Compare", sides=[record.baseline, variant], **on)
-        link("curves", "Curves", variants=[record.baseline, variant], **on)
+        link("compare", "Compare", sides=[baseline.name, variant], **on)
+        link("curves", "Curves", variants=[baseline.name, variant], **on)
 
 
 def _tasks(study_report: StudyReport, variant: str) -> None:
@@ -108,7 +108,7 @@ def _seeds(study_report: StudyReport, variant: str, task: str, differences_by_se
     """Both values of each pair, and their difference; values of single trials are links to them."""
     record = study_report.record
     known = runs(record.name) if task else compared(record.name)[1]
-    names = (at_task(variant, task), at_task(record.baseline, task))
+    names = (at_task(variant, task), at_task(baselines_of(record)[variant], task))
     known = {name: known[name] for name in names}
     variant = names[0]
     decimals = max(3, shared_decimals(study_report))
@@ -132,36 +132,42 @@ def _trial(run: VariantRuns, seed: Any, variant: str, metric: str, decimals: int
 
 
 def _curves(record: StudyRecord, variant: str) -> None:
-    names = (variant, record.baseline)
+    names = (variant, baselines_of(record)[variant])
     keys = {trial.key: trial.variant for trial in record.planned if trial.variant in names}
     over = [trial for trial in store().trials(list(keys)).values() if trial.state is TrialState.FINISHED]
     points = settled_curves(tuple(trial.key for trial in over))
-    bands = {
-        name: drawn
+    titles = variant_titles(record)
+    lines = {
+        name: [line(points[trial.key]) for trial in over if keys[trial.key] == name and points[trial.key]]
         for name in names
-        if (
-            drawn := band([line(points[trial.key]) for trial in over if keys[trial.key] == name and points[trial.key]])
-        ).mean
     }
+    bands = {titles[name]: band(of) for name, of in lines.items() if of}
+
+    def draw(palette: Palette) -> Any:
+        looks = {titles[name]: look for name, look in palette.variants(record).items()}
+        return draw_bands(bands, looks, palette, ("steps", "validation loss"), height=220)
+
     if len(bands) > 1:
-        draw = partial(_draw_curves, record, bands)
-        chart(draw, "evidence", f"Validation loss of {variant} and of the baseline against steps")
+        chart(draw, "evidence", f"Validation loss of {titles[variant]} and of the baseline against steps")
 
 
-def _draw_curves(record: StudyRecord, bands: Any, palette: Any) -> Any:
-    return draw_bands(bands, palette.variants(record), palette, ("steps", "validation loss"), height=220)
+def baseline_of(record: StudyRecord, variant: VariantRecord) -> VariantRecord:
+    """The baseline that a variant is compared with: of a ladder that on its rung."""
+    name = baselines_of(record).get(variant.name, record.baseline)
+    return next(known for known in record.variants if known.name == name)
 
 
 def show_differences(record: StudyRecord, variant: VariantRecord) -> None:
-    """The fields of a variant's spec that differ from the baseline's, as a table."""
-    baseline = next(known for known in record.variants if known.name == record.baseline)
+    """The fields of a variant's spec that differ from those of its baseline, as a table."""
+    baseline = baseline_of(record, variant)
     changed = differences(baseline.spec, variant.spec)
     rows = tuple(
         (change.path, *(_said(change.values.get(side)) for side in (0, 1))) for change in changed[:MOST_FIELDS]
     )
     if rows:
-        titles = ("field", record.baseline, "this")
-        plain_table(Grid(titles, (rows,), frozenset(range(3))), "Fields that differ from the baseline")
+        plain_table(
+            Grid(("field", "baseline", "this"), (rows,), frozenset(range(3))), "Fields that differ from the baseline"
+        )
     if len(changed) > MOST_FIELDS:
         st.caption(f"and {len(changed) - MOST_FIELDS} more fields")
 

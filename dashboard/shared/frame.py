@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -77,8 +77,7 @@ ul.cards :is(a, div) { display: block; padding: 0.55rem 0; border-top: 1px solid
 ul.cards span { display: block; font-size: 0.875rem; overflow-wrap: anywhere; }
 ul.cards img { float: right; max-width: 45%; height: 1.5rem; }
 .scrolled td:first-child { min-width: 7rem; }
-:is(.st-key-parallel, .st-key-panels, .st-key-panels-insides, .st-key-panels-laws) { overflow-x: auto; }
-.st-key-parallel > * { min-width: 44rem; }
+:is(.st-key-panels, .st-key-panels-insides, .st-key-panels-laws) { overflow-x: auto; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"]:not(:hover, :focus-visible) { background: none; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"] * { font-weight: inherit; }
 """
@@ -267,6 +266,36 @@ def warn_of_unknown(parameter: str, known: Sequence[str]) -> None:
         names = ", ".join(escape(value, 80) for value in missing)
         st.warning(f"The address asks for {parameter} {names}, which this study does not have.",
                    icon=":material/help:")  # fmt: skip
+
+
+def choose_in_words(
+    box: Callable[..., Any],
+    label: str,
+    parameter: str,
+    names: Sequence[str],
+    first: list[str] | str,
+    titles: Mapping[str, str],
+) -> Any:
+    """The names that a box has chosen, which it shows by their titles; the address holds the names.
+
+    Streamlit's own binding would hold the titles, which links do not know.
+
+    Args:
+        box: `selectbox` or `multiselect` of a place on the page.
+        first: What is chosen before a visitor chooses; a list for a box that takes several.
+    """
+    several, addressed, asked = isinstance(first, list), f"{parameter}{_ADDRESSED}", st.query_params.get_all(parameter)
+    now, new = st.session_state.get(parameter), asked != st.session_state.get(addressed)
+    if new:
+        warn_of_unknown(parameter, names)
+    if new or now is None or not {*(now if several else [now])} <= {*names}:  # the last: of another study
+        found = [name for name in asked if name in names] or ([*first] if several else [first])
+        st.session_state[parameter] = found if several else found[0]
+    chosen = box(label, names, key=parameter, format_func=lambda name: titles.get(name, name))
+    st.session_state[addressed] = wanted = [] if chosen == first else chosen if several else [chosen]
+    if wanted != asked:
+        st.query_params[parameter] = wanted
+    return chosen
 
 
 def no_study_yet() -> None:

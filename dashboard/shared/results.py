@@ -11,11 +11,12 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.changes import variant_titles
 from ablate.analysis.effects import StudyEffects, StudyImportances, effects_of, importances_of
 from ablate.analysis.pareto import Front, front_of
 from ablate.analysis.path import RemovalPath, path_of
 from ablate.analysis.report import StudyReport
-from ablate.analysis.runs import VariantRuns, read_confirming, read_runs
+from ablate.analysis.runs import VariantRuns, baselines_of, read_confirming, read_runs
 from ablate.analysis.scaling import main_part
 from ablate.analysis.slices import Slice, crosses, factors_of, slices_of
 from ablate.analysis.suite import reader_of, tasks_of
@@ -182,6 +183,9 @@ def plans_ahead(study: str) -> bool:
 
 
 STATE, VARIANT, SEED, ROLE, KEY = "state", "variant", "seed", "role", "key"
+NAME, VERSUS = "name", "vs baseline"
+"""Columns: the name of the variant, which the column `VARIANT` has in words, and the objective minus that of the
+baseline with the same seed."""
 MEMBERSHIP = "training.population"
 """The path of the object that the name of a member of a population stands for."""
 NONE = "(none)"
@@ -242,15 +246,27 @@ def trial_table(
 ) -> pd.DataFrame:
     """The trials with their settings, metrics and cost; unknown values are missing."""
     named = {variant.name: variant for variant in (*study_record.variants, *study_record.scout_variants)}
+    titles, baselines = variant_titles(study_record), baselines_of(study_record)
     metrics = list(dict.fromkeys(metric for trial in known.values() for metric in trial.metrics))
     objective, named_switches, rows = study_record.objective["metric"], list(switches(study_record)), []
     metrics.sort(key=lambda metric: metric != objective)
+    values = {
+        (one.role, one.variant, one.seed): known[one.key].metrics.get(objective) for one in planned if one.key in known
+    }
+
+    def versus(one: PlannedTrial) -> float | None:
+        baseline = baselines.get(one.variant, one.variant)
+        own, other = (values.get((one.role, name, one.seed)) for name in (one.variant, baseline))
+        return None if own is None or other is None or baseline == one.variant else own - other
+
     for one in planned:
         variant, trial = named[one.variant], known.get(one.key)
         row: dict[str, object] = {
-            VARIANT: one.variant,
+            VARIANT: titles[one.variant],
             SEED: one.seed,
-            **{metric: trial.metrics.get(metric) if trial else None for metric in metrics},
+            **{metric: trial.metrics.get(metric) if trial else None for metric in metrics[:1]},
+            VERSUS: versus(one),
+            **{metric: trial.metrics.get(metric) if trial else None for metric in metrics[1:]},
             STATE: (trial.state if trial else TrialState.WAITING).value,
             ROLE: one.role.value,
             **{f"{switch}=": variant.settings.get(switch) for switch in named_switches},
@@ -261,11 +277,12 @@ def trial_table(
             "seconds": trial.seconds if trial else None,
             "attempts": trial.attempts if trial else None,
             "ended": trial.finished_at if trial else None,
+            NAME: one.variant,
             KEY: one.key,
         }
         rows.append(row)
     table = pd.DataFrame(rows)
-    for column in (*metrics, "steps", "tokens", "FLOP", "seconds", "attempts"):
+    for column in (*metrics, VERSUS, "steps", "tokens", "FLOP", "seconds", "attempts"):
         if column in table:
             table[column] = pd.to_numeric(table[column])
     return table

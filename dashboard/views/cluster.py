@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Band
 from ablate.analysis.numbers import duration, scaled
 from ablate.analysis.status import Status, StudyStatus, WorkerFailure, WorkerLoad, read_workers, status_of
 from ablate.analysis.text import plural
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
+from ablate.store.records import RunningTrial
 from dashboard.shared.exports import Maker, chart, export, figure_files, show_table, table_files
 from dashboard.shared.frame import STUDY, begin_page, link
-from dashboard.shared.store import LIVE, location, stamp, store
+from dashboard.shared.store import LIVE, location, stamp, store, summary
+from dashboard.shared.store import record as read_record
 from dashboard.shared.text import escape, fitting
 
 MOST_LINKS = 6
@@ -32,16 +37,18 @@ def show() -> None:
 
 def _live(study: str) -> None:
     status = status_of(store().activity())
-    st.header("Studies that are driven", anchor=False)
-    if not status.studies:
-        st.info("No study is driven now. `ablate study FILE` drives one, here or on a cluster with `--engine ray`.")
+    if not status.studies and not status.running:
+        st.info("Nothing runs now. `ablate study FILE` starts a study, here or on a cluster with `--engine ray`.")
+        return
     for one in status.studies:
         _driven(one, status)
     st.header("Trials that run", anchor=False)
     if not status.running:
         st.caption("None.")
         return
-    table = running_table(status)
+    studies = {trial.study for trial in status.running if trial.study}
+    titles = {study: variant_titles(read_record(study)) for study in studies if summary(study) is not None}
+    table = running_table(status, titles)
     words = st.column_config.TextColumn
     steps = st.column_config.ProgressColumn("progress", min_value=0, max_value=1, format="percent", width=90)
     st.dataframe(
@@ -54,7 +61,7 @@ def _live(study: str) -> None:
     with st.container(horizontal=True):
         for trial in status.running[:MOST_LINKS]:
             kept = {STUDY: trial.study} if trial.study else {}
-            link("trial", f"{trial.variant or trial.key[:8]}, seed {trial.seed}", trial=trial.key, **kept)
+            link("trial", f"{_title(trial, titles)}, seed {trial.seed}", trial=trial.key, **kept)
     export(table_files("running", table), "running")
 
 
@@ -86,15 +93,25 @@ def _driven(one: StudyStatus, status: Status) -> None:
                      help="Times that a trial was begun again after its worker had died")  # fmt: skip
 
 
-def running_table(status: Status) -> pd.DataFrame:
-    """A row for each running trial, the oldest first."""
+def _title(trial: RunningTrial, titles: Mapping[str, Mapping[str, str]]) -> str:
+    """What a reader calls the variant of a trial; the beginning of its key if its study is not known."""
+    name = trial.variant or trial.key[:12]
+    return titles.get(trial.study or "", {}).get(name, name)
+
+
+def running_table(status: Status, titles: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
+    """A row for each running trial, the oldest first.
+
+    Args:
+        titles: Study to the titles of its variants.
+    """
     rows = []
     for trial in status.running:
         where = trial.worker
         rows.append(
             {
                 "study": trial.study or None,
-                "variant": trial.variant or trial.key[:12],
+                "variant": _title(trial, titles),
                 "seed": trial.seed,
                 "progress": (trial.step or 0) / max(1, trial.steps),
                 "step": trial.step,
@@ -135,7 +152,8 @@ def _past(study: str) -> None:
     if not failures:
         st.caption("No trial of this study failed, diverged or was begun twice.")
         return
-    table = failure_table(failures)
+    titles = variant_titles(read_record(study))
+    table = failure_table(failures, titles)
     show_table(
         table, key="failures",
         column_config={"reason": st.column_config.TextColumn(width="large")},
@@ -143,7 +161,8 @@ def _past(study: str) -> None:
     )  # fmt: skip
     with st.container(horizontal=True):
         for failure in failures[:MOST_LINKS]:
-            link("trial", f"{failure.variant}, seed {failure.seed}", variant=failure.variant, seed=str(failure.seed))
+            label = f"{titles.get(failure.variant, failure.variant)}, seed {failure.seed}"
+            link("trial", label, variant=failure.variant, seed=str(failure.seed))
     export(table_files(f"{study}_failures", table), "failures")
 
 
@@ -166,7 +185,7 @@ def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
 
     def draw(palette: Palette) -> Spec:
         looks = {name: palette.look(number) for number, name in enumerate(lines)}
-        return draw_bands(lines, looks, palette, (axis, "trials that have ended"), height=260, whole=True)
+        return draw_bands(lines, looks, palette, (axis, "trials that have ended"), height=260, counts=True)
 
     counts = "; ".join(f"{len(times):,} on {name}" for name, times in known.items())
     chart(draw, "throughput", f"Trials that have ended against time: {counts}"[:1000])
@@ -197,12 +216,12 @@ def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:
     )
 
 
-def failure_table(failures: tuple[WorkerFailure, ...]) -> pd.DataFrame:
+def failure_table(failures: tuple[WorkerFailure, ...], titles: Mapping[str, str]) -> pd.DataFrame:
     """A row for each trial that failed, diverged or was restarted."""
     return pd.DataFrame(
         [
             {
-                "variant": failure.variant,
+                "variant": titles.get(failure.variant, failure.variant),
                 "seed": failure.seed,
                 "state": str(failure.state),
                 "attempts": failure.attempts,

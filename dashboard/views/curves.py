@@ -10,8 +10,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.changes import changes_of, titles_of
+from ablate.analysis.answer import answer_of
+from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, line, share, versus
+from ablate.analysis.runs import baselines_of
 from ablate.render.figures.curves import band_panels, draw_bands, outliers
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.spec.suite import at_task
@@ -28,8 +30,8 @@ from dashboard.shared.exports import (
     page_width,
     table_files,
 )
-from dashboard.shared.frame import begin_page, link, warn_of_unknown
-from dashboard.shared.results import choose_task, on_task, plans_ahead, runs
+from dashboard.shared.frame import begin_page, choose_in_words, link
+from dashboard.shared.results import choose_task, on_task, report_on, runs
 from dashboard.shared.store import every, moves, settled_curves, store
 from dashboard.shared.text import escape
 
@@ -83,16 +85,15 @@ def show() -> None:
 
 
 def _controls(record: StudyRecord, task: str) -> Wish:
-    names = [variant.name for variant in record.variants]
+    names, first = _offered(record, task)
     switches = list(dict.fromkeys(switch for variant in record.variants for switch in variant.settings))
-    warn_of_unknown("variants", names)
-    variants = st.multiselect("Variants", names, _first(record, names), key="variants", bind="query-params")
+    variants = choose_in_words(st.multiselect, "Variants", "variants", names, first, variant_titles(record))
     if len(variants) < len(names):
         st.caption(f"{len(variants)} of {len(names)} variants are drawn; choose others above.")
-    first = st.container(horizontal=True, vertical_alignment="bottom")
-    axis, loss = choose_axis_and_loss(first)
-    by = first.selectbox("Group by", [ALL_BUT_SEED, *switches, SEED], key="by", bind="query-params", width=220)
-    align = first.selectbox(
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    axis, loss = choose_axis_and_loss(row)
+    by = row.selectbox("Group by", [ALL_BUT_SEED, *switches, SEED], key="by", bind="query-params", width=220)
+    align = row.selectbox(
         "Align", list(ALIGNMENTS), format_func=ALIGNMENTS.__getitem__, key="align", bind="query-params", width=200
     )
     second = st.container(horizontal=True, vertical_alignment="bottom")
@@ -111,42 +112,48 @@ def _controls(record: StudyRecord, task: str) -> Wish:
                 apart == PANELS[0] and not (singles or log_x or log_y))  # fmt: skip
 
 
-def _first(record: StudyRecord, names: list[str]) -> list[str]:
-    """The variants that are drawn before others are chosen; of a search, those that finished before the pruned ones."""
-    if plans_ahead(record.name):
-        return names[:FIRST]
-    known = runs(record.name)
-    return sorted(names, key=lambda name: not known[name].finished)[:FIRST]
+def _offered(record: StudyRecord, task: str) -> tuple[list[str], list[str]]:
+    """All variants as the answer sorts them, and those of them that are drawn before others are chosen.
+
+    These are the ones that the answer compares, of a ladder on the largest rung, and those that finished before others.
+    """
+    own, known = baselines_of(record), runs(record.name)
+    judged = [row.variant for row in answer_of(report_on(record.name, task)).rows] or [*own]
+    names = [*dict.fromkeys((*(own[name] for name in judged), *judged))]
+    first = sorted(names, key=lambda name: not known[at_task(name, task)].finished)[:FIRST]
+    return [*dict.fromkeys((*names, *own))], first
 
 
 def _live(study: str, wish: Wish) -> None:
     record = on_task(study, wish.task)
-    wanted = {*wish.variants, record.baseline} if wish.align == "baseline" else {*wish.variants}
+    baselines = baselines_of(record)
+    wanted = {*wish.variants, *(baselines[name] for name in wish.variants if wish.align == "baseline")}
     planned = [trial for trial in record.planned if trial.variant in wanted]
     trials = store().trials([trial.key for trial in planned])
-    titles = titles_of(changes_of(record))
+    titles = variant_titles(record)
     groups = _groups(record, planned, trials, wish, titles)
     if not any(group.lines for group in groups.values()):
         st.info("No trial of these has a curve yet.")
         return
     bands = {name: group.band for name, group in groups.items() if group.band.mean}
     if wish.apart and bands:
-        draw = partial(band_panels, bands, titles[record.baseline], titles=_titles(wish), width=page_width())
+        by_variant = wish.by == ALL_BUT_SEED
+        beside = {titles[name]: titles[other] for name, other in baselines.items() if by_variant and name != other}
+        judged = [row for row in report_on(study, wish.task).variants if by_variant and row.name in wish.variants]
+        verdicts = {titles[row.name]: row.verdict_word for row in judged if row.verdict_word}
+        draw = partial(band_panels, bands, beside, titles=_titles(wish), verdicts=verdicts, width=page_width())
         with st.container(key="panels"):
             chart(draw, "apart", _alt(groups, wish))
-        if titles[record.baseline] in bands:
-            st.caption("Dashed: the baseline. A line is the mean over seeds.")
+        st.caption(f"A line is the mean over seeds, its band {SPREADS[wish.spread]}; the number is where it ends.")
         if cut := outliers(bands):
             st.caption(escape(f"Beyond the axis, so that the others can be told apart: {', '.join(cut)}."))
-        names = [variant.name for variant in record.variants if variant.name != record.baseline]
-        shown = [name for name in names if titles[name] in bands and wish.by == ALL_BUT_SEED]
-        links = ", ".join(evidence_link(titles[name], at_task(name, wish.task)) for name in shown)
-        if links:
+        shown = [name for name in wish.variants if titles[name] in verdicts]
+        if links := ", ".join(evidence_link(titles[name], at_task(name, wish.task)) for name in shown):
             st.markdown(f"Evidence: {links}")
     else:
         draw = partial(_figure, record, groups, wish, titles)
-        _picked(chart(draw, "curves", _alt(groups, wish), picks=True), wish.task)
-    _told(groups)
+        _picked(chart(draw, "curves", _alt(groups, wish), picks=True), wish.task, titles)
+    _told(groups, titles)
     export(_files(study, groups, wish) | figure_files(f"{study}_curves", draw), "curves")
 
 
@@ -176,27 +183,29 @@ def _groups(
         for trial in planned
         if points.get(trial.key)
     }
-    lines = _aligned(lines, record.baseline, wish)
+    lines = _aligned(lines, baselines_of(record), wish)
     states = {(trial.variant, trial.seed): trials[trial.key].state for trial in planned if trial.key in trials}
     settings = {variant.name: variant.settings for variant in record.variants}
     members: dict[str, dict[tuple[str, int], Line]] = {}
-    for (variant, seed), one in lines.items():
-        if variant in wish.variants and one.steps:
-            name = {ALL_BUT_SEED: titles[variant], SEED: f"seed {seed}"}.get(wish.by) or settings[variant].get(
-                wish.by, "-"
-            )
-            members.setdefault(name, {})[variant, seed] = one
+    order = {name: place for place, name in enumerate(wish.variants)}
+    kept = [(which, one) for which, one in lines.items() if which[0] in order and one.steps]
+    for (variant, seed), one in sorted(kept, key=lambda line: order[line[0][0]]):
+        named = {ALL_BUT_SEED: titles[variant], SEED: f"seed {seed}"}
+        name = named.get(wish.by) or settings[variant].get(wish.by, "-")
+        members.setdefault(name, {})[variant, seed] = one
     return {name: _group(seeds, states, wish.spread) for name, seeds in members.items()}
 
 
-def _aligned(lines: dict[tuple[str, int], Line], baseline: str, wish: Wish) -> dict[tuple[str, int], Line]:
+def _aligned(
+    lines: dict[tuple[str, int], Line], baselines: Mapping[str, str], wish: Wish
+) -> dict[tuple[str, int], Line]:
     if wish.align == "share":
         return {which: share(one) for which, one in lines.items()}
     if wish.align == "baseline":
         return {
-            (variant, seed): versus(one, lines[baseline, seed])
+            (variant, seed): versus(one, lines[baselines[variant], seed])
             for (variant, seed), one in lines.items()
-            if (baseline, seed) in lines
+            if (baselines[variant], seed) in lines
         }
     return lines
 
@@ -216,7 +225,7 @@ def _figure(
         {name: group.band for name, group in groups.items() if group.band.mean},
         _looks(record, groups, wish, titles, palette), palette, _titles(wish), height=420,
         logs=(wish.log_x, wish.log_y and wish.align != "baseline"),
-        singles=_singles(groups, wish.singles),
+        singles=_singles(groups, wish.singles, titles),
         picks={name: _trial_of(*next(iter(group.lines))) for name, group in groups.items()},
     )  # fmt: skip
 
@@ -234,7 +243,7 @@ def _trial_of(variant: str, seed: int) -> dict[str, Any]:
     return {"variant": variant, "seed": seed}
 
 
-def _singles(groups: dict[str, Group], every_line: bool) -> list[dict[str, Any]]:
+def _singles(groups: dict[str, Group], every_line: bool, titles: Mapping[str, str]) -> list[dict[str, Any]]:
     """Points of a line for each trial if that is chosen, otherwise only for those that are not in the band.
 
     All pruned trials together have one entry in the legend.
@@ -247,8 +256,9 @@ def _singles(groups: dict[str, Group], every_line: bool) -> list[dict[str, Any]]
                 continue
             ends = state in (TrialState.DIVERGED, TrialState.FAILED)
             points += [
-                {"name": PRUNED if state is TrialState.PRUNED else name, "trial": f"{variant}, seed {seed}, {state}",
-                 "x": x, "mean": y, "end": ends and number == len(one.x), **_trial_of(variant, seed)}
+                {"name": PRUNED if state is TrialState.PRUNED else name,
+                 "trial": f"{titles.get(variant, variant)}, seed {seed}, {state}", "x": x, "mean": y,
+                 "end": ends and number == len(one.x), **_trial_of(variant, seed)}
                 for number, (x, y) in enumerate(zip(one.x, one.y, strict=True), 1)
             ]  # fmt: skip
     return points
@@ -259,24 +269,24 @@ def _alt(groups: dict[str, Group], wish: Wish) -> str:
     return f"{LOSSES[wish.loss]} loss against {AXES[wish.axis]}: {ends}"[:1000]
 
 
-def _picked(picked: list[dict[str, Any]], task: str) -> None:
+def _picked(picked: list[dict[str, Any]], task: str, titles: Mapping[str, str]) -> None:
     found = {(str(point["variant"]), int(point["seed"])) for point in picked if "variant" in point}
     if not found:
         st.caption("Shift and the wheel zoom, double-click shows all; pick a point to go to its trial.")
         return
     with st.container(horizontal=True):
         for variant, seed in sorted(found)[:6]:
-            link("trial", f"{variant}, seed {seed}", variant=at_task(variant, task), seed=str(seed))
+            link("trial", f"{titles[variant]}, seed {seed}", variant=at_task(variant, task), seed=str(seed))
 
 
-def _told(groups: dict[str, Group]) -> None:
+def _told(groups: dict[str, Group], titles: Mapping[str, str]) -> None:
     """The number of trials that are not in the bands, in words."""
     for state in (TrialState.PRUNED, TrialState.DIVERGED, TrialState.FAILED, TrialState.RUNNING):
-        which = [f"{variant} seed {seed}" for group in groups.values() for (variant, seed), reason in group.lost.items()
-                 if reason is state]  # fmt: skip
+        lost = (which for group in groups.values() for which, reason in group.lost.items() if reason is state)
+        which = [f"{titles[variant]}, seed {seed}" for variant, seed in lost]
         if which:
             more = f" and {len(which) - 10} more" if len(which) > 10 else ""
-            st.caption(escape(f"{state}, and in no band: {', '.join(which[:10])}{more}"))
+            st.caption(escape(f"{state}, and in no band: {'; '.join(which[:10])}{more}"))
 
 
 def _files(study: str, groups: dict[str, Group], wish: Wish) -> dict[str, Maker]:

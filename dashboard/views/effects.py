@@ -11,27 +11,30 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.answer import answer_of
+from ablate.analysis.changes import setting_titles, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects
-from ablate.analysis.numbers import count
+from ablate.analysis.numbers import MISSING, count
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.slices import place
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice
 from ablate.render.figures.effects import (
     MOST_CELLS,
     MOST_ROWS,
+    TOGETHER,
     by_size,
     draw_effects,
     draw_importances,
     draw_pairs,
     how_to_read,
     how_to_read_importances,
+    importance_table,
     what_is_left,
 )
 from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.evidence import show_effects
-from dashboard.shared.exports import chart, export, figure_files, is_narrow, show_table, table_files
+from dashboard.shared.exports import chart, export, figure_files, is_narrow, plain_table, show_table, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.results import MEMBERSHIP, any_ended, missing
 from dashboard.shared.store import every, record, report
@@ -133,7 +136,7 @@ def _interactions(study: str) -> None:
     export(table_files(f"{study}_interactions", table) | figure_files(f"{study}_interactions", draw), "interactions")
 
 
-def show_importances(study: str) -> None:
+def show_importances(study: str, *, with_table: bool = True) -> None:
     """The share of the variance that each switch or axis explains; takes seconds."""
     with st.spinner("Growing a random forest"):
         importances = results.importances(study)
@@ -145,20 +148,23 @@ def show_importances(study: str) -> None:
             crossed=True,
         )
         return
+    metric, grid = record(study).objective["metric"], importance_table(importances)
+    told = [
+        f"{factor} {share}{'' if ends == MISSING else f' ({ends})'}"
+        for rows in grid.groups
+        for factor, share, ends in rows
+    ]
+    draw = partial(draw_importances, importances, metric)
+    said = f"More of the variance of {metric} is explained by {told[0]} than by any other."
+    st.markdown(f"**{prose(said)}**")
+    chart(draw, "importances", f"Shares of the variance explained: {', '.join(told[:20])}")
+    if with_table:
+        plain_table(grid, "Share of the variance that each switch or axis explains")
+    st.caption(prose(how_to_read_importances(importances, metric)))
     table = pd.DataFrame(
         [{"factor": one.factor, "share": one.share, "low": one.low, "high": one.high} for one in importances.factors]
-        + [{"factor": "interactions and noise", "share": importances.rest}]
+        + [{"factor": TOGETHER, "share": importances.rest}]
     ).dropna(axis=1, how="all")  # without intervals, if seeds are too few for them
-    caption = ", ".join(f"{factor.factor} {100 * factor.share:.0f} %" for factor in importances.factors[:20])
-    draw = partial(draw_importances, importances, record(study).objective["metric"])
-    chart(draw, "importances", f"Shares of the variance explained: {caption}")
-    st.markdown(prose(how_to_read_importances(importances, record(study).objective["metric"])))
-    percent = st.column_config.NumberColumn(format="percent")
-    show_table(
-        table, key="importances-table",
-        column_config={"share": percent, "low": percent, "high": percent},
-        alt="Share of the variance that each switch or axis explains",
-    )  # fmt: skip
     export(table_files(f"{study}_importances", table) | figure_files(f"{study}_importances", draw), "importances")
 
 
@@ -217,30 +223,30 @@ def _slices(study: str) -> None:
 
 def _parallel(study: str) -> None:
     table = variant_table(record(study), results.runs(study))
-    metric = record(study).objective["metric"]
-    # A narrow window scrolls, and shows the first axes.
-    ordered = table[[metric, *table.columns.drop(metric)]] if is_narrow() else table
-    caption, draw = _parallel_caption(table), partial(parallel, ordered, record(study))
-    with st.container(key="parallel"):
-        chart(draw, "parallel-figure", f"Parallel coordinates: {caption}")
+    caption, draw = _parallel_caption(table), partial(parallel, table, record(study), down=is_narrow())
+    chart(draw, "parallel-figure", f"Parallel coordinates: {caption}")
     st.caption(escape(caption))
     show_table(
         table, key="parallel-table", alt="Variants with their settings",
-        column_config={"variant": st.column_config.TextColumn(width=fitting(table, "variant", 220))},
+        column_order=[name for name in table if name != "name" and (name != "diverged" or table[name].any())],
+        column_config={"variant": st.column_config.TextColumn(width=fitting(table, "variant", 320))},
     )  # fmt: skip
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
 
 
-def parallel(table: pd.DataFrame, study_record: StudyRecord, palette: Palette) -> Spec:
+def parallel(table: pd.DataFrame, study_record: StudyRecord, palette: Palette, *, down: bool = False) -> Spec:
     """Parallel coordinates through the columns of `variant_table`: numbers where all settings are numbers."""
-    shown = table.drop(columns=["variant", "diverged"])
+    shown = table.drop(columns=["variant", "diverged", "name"])
     columns: dict[str, Column] = {}
     for name in shown:
         values = [None if pd.isna(value) else value for value in shown[name]]
         numbers = [_number(value) for value in values]
         are_numbers = all((value is None) == (number is None) for value, number in zip(values, numbers, strict=True))
         columns[str(name)] = numbers if are_numbers else [None if value is None else str(value) for value in values]
-    return draw_parallel(columns, study_record.objective["metric"], palette, list(table["variant"]))
+    marked = [place for place, name in enumerate(table["name"]) if name == study_record.baseline]
+    return draw_parallel(
+        columns, study_record.objective["metric"], palette, list(table["variant"]), wide=marked, down=down
+    )
 
 
 def _number(value: object) -> float | None:
@@ -256,15 +262,17 @@ def variant_table(study_record: StudyRecord, runs: Mapping[str, VariantRuns]) ->
     metric = study_record.objective["metric"]
     names = dict.fromkeys(name for variant in study_record.variants for name in variant.settings)
     switches = [name for name in names if name != MEMBERSHIP]  # a place in a population is not an axis
+    titles, axes = variant_titles(study_record), setting_titles(switches)
     rows = [
         {
-            "variant": variant.name,
-            **dict.fromkeys(switches),
-            **{axis: place(variant, axis) for axis in switches if axis not in variant.settings},
-            **{name: setting for name, setting in variant.settings.items() if name != MEMBERSHIP},
+            "variant": titles[variant.name],
+            **dict.fromkeys(axes.values()),
+            **{axes[axis]: place(variant, axis) for axis in switches if axis not in variant.settings},
+            **{axes[name]: setting for name, setting in variant.settings.items() if name != MEMBERSHIP},
             "parameters": variant.parameters,
             metric: None if runs[variant.name].diverged else _mean(runs[variant.name].values(metric)),
             "diverged": len(runs[variant.name].diverged),
+            "name": variant.name,
         }
         for variant in study_record.variants
         if runs[variant.name].finished or runs[variant.name].diverged
@@ -280,4 +288,4 @@ def _parallel_caption(table: pd.DataFrame) -> str:
     """What the parallel axes show, in words."""
     sizes, lost = table["parameters"], int((table["diverged"] > 0).sum())
     said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters."
-    return said + (f" Diverged: {lost}, dashed." if lost else "")
+    return f"{said} Thick: the baseline." + (f" Diverged: {lost}, dashed." if lost else "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +12,7 @@ from typing import Any
 import streamlit as st
 
 from ablate.analysis.answer import answer_of
-from ablate.analysis.changes import changes_of
+from ablate.analysis.changes import setting_titles, variant_titles
 from ablate.analysis.slices import is_logarithmic, switch_settings, varied_values
 from ablate.errors import MissingPackageError
 from ablate.render.figures.curves import draw_bands
@@ -27,6 +29,7 @@ from dashboard.views.effects import show_importances
 
 MOST, MOST_CURVES = 2000, 200
 """Trials that are drawn at most, the latest ones; and curves of trials."""
+PRUNED = TrialState.PRUNED.value
 ENDED = (TrialState.FINISHED, TrialState.PRUNED, TrialState.DIVERGED, TrialState.FAILED)
 
 
@@ -38,7 +41,8 @@ class SearchTrial:
         place: In the order of the design, from 0.
         words: What its variant changes.
         value: Its objective; None if it has not finished.
-        parameters: Settings of switches, and values of what was varied besides.
+        parameters: Settings of switches, and values of what was varied besides, each by its name in words.
+        mark: What it is to be found by, `baseline` or `best`; empty for others.
     """
 
     place: int
@@ -46,6 +50,7 @@ class SearchTrial:
     record: TrialRecord
     value: float | None
     parameters: dict[str, Any]
+    mark: str
 
 
 def show() -> None:
@@ -90,16 +95,34 @@ def _trials(location: str, study: str, at: tuple[Any, ...]) -> tuple[SearchTrial
     known = store().trials([planned.key for planned in record.planned])
     variants = {variant.name: variant for variant in record.variants}
     parameters = {name: switch_settings(record, one) | varied_values(record, one) for name, one in variants.items()}
-    metric, changes = record.objective["metric"], changes_of(record)
+    axes = setting_titles(dict.fromkeys(axis for of in parameters.values() for axis in of))
+    metric, titles, marks = record.objective["metric"], variant_titles(record), _marks(record, known)
     ended = [
         SearchTrial(
-            place, changes[planned.variant].words or planned.variant, trial,
-            trial.metrics.get(metric) if trial.state is TrialState.FINISHED else None, parameters[planned.variant],
+            place, titles[planned.variant], trial,
+            trial.metrics.get(metric) if trial.state is TrialState.FINISHED else None,
+            {axes[axis]: value for axis, value in parameters[planned.variant].items()}, marks.get(planned.variant, ""),
         )
         for place, planned in enumerate(record.planned)
         if (trial := known.get(planned.key)) is not None and trial.state in ENDED
     ]  # fmt: skip
     return tuple(ended[-MOST:])
+
+
+def _marks(record: StudyRecord, known: Mapping[str, TrialRecord]) -> dict[str, str]:
+    """The variants to be found in a figure: the baseline, and those that were confirmed, or else the best one."""
+    metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
+    confirmed = {planned.variant for planned in record.confirm_trials} - {record.baseline}
+    values = {
+        planned.variant: known[planned.key].metrics[metric]
+        for planned in record.planned
+        if planned.variant != record.baseline
+        and planned.key in known
+        and known[planned.key].state is TrialState.FINISHED
+        and metric in known[planned.key].metrics
+    }
+    best = {better(values, key=values.__getitem__)} if values and not confirmed else set()
+    return {**dict.fromkeys(confirmed, "best, confirmed"), **dict.fromkeys(best, "best"), record.baseline: "baseline"}
 
 
 def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:
@@ -115,34 +138,57 @@ def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[
 
 
 def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: Palette) -> Spec:
-    """The value of each finished trial in the order of the search, and the best so far."""
+    """The value of each finished trial in the order of the search, the best so far, and what is marked."""
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
     rows: list[Spec] = []
     for trial in trials:
         if trial.value is not None:
             best = better(trial.value, rows[-1]["best"]) if rows else trial.value
-            rows.append({"place": trial.place, "value": trial.value, "best": best, "variant": trial.words,
-                         "seed": trial.record.seed, "key": trial.record.key, "name": "value of a trial"})  # fmt: skip
+            rows.append({"place": trial.place, "value": trial.value, "best": best, "name": "value of a trial",
+                         "key": trial.record.key, **_told(trial)})  # fmt: skip
     looks = {"value of a trial": palette.look(0), "best so far": Look(palette.look(1).colour, (1, 0), "stroke")}
-    x, y = number("place", "trial, in the order of the search"), number("value", metric)
+    values = [row["value"] for row in rows]
+    room = 0.1 * (max(values) - min(values)) or 1.0  # for labels
+    x = number("place", "trial, in the order of the search")
+    y = number("value", metric, domain=(min(values) - room, max(values) + room))
     tone = by_look("name", looks, "color")
-    points = mark(
-        "point", rows, {"x": x, "y": y, **tone, "tooltip": [{"field": "variant"}, {"field": "value"}]}, size=45
-    )
+    points = mark("point", rows, {"x": x, "y": y, **tone, "tooltip": TIP}, size=45)
     points["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["key"], "nearest": True}}]
     best_rows = [row | {"name": "best so far"} for row in rows]
-    named = dict.fromkeys((planned.variant for planned in record.confirm_trials), "confirmed")
-    named[record.baseline] = "baseline"
-    places = {place: named.get(planned.variant) for place, planned in enumerate(record.planned)}
-    labelled = [row | {"said": said} for row in rows if (said := places.get(row["place"]))]
     return layers(
         [
             mark("line", best_rows, {"x": x, "y": {**y, "field": "best"}, **tone}, interpolate="step-after"),
             points,
-            mark("text", labelled, {"x": x, "y": y, "text": {"field": "said"}}, align="left", dx=5, dy=-9),
+            *_marked(rows, x, y, palette),
         ],
         300,
     )
+
+
+TIP = [{"field": "variant"}, {"field": "seed"}, {"field": "value"}]
+
+
+def _told(trial: SearchTrial) -> Spec:
+    """What a point of a figure says of its trial."""
+    label = f"{trial.mark}: {trial.words}" if trial.mark.startswith("best") else trial.mark
+    return {"variant": trial.words, "seed": trial.record.seed, "mark": trial.mark, "label": label}
+
+
+def _marked(rows: list[Spec], x: Spec, y: Spec, palette: Palette) -> list[Spec]:
+    """A ring around each marked point, and its label: that of the baseline below it, on the side where room is."""
+    numbers = sorted(row[x["field"]] for row in rows if x["type"] == "quantitative" and row[x["field"]] is not None)
+    middle = numbers[len(numbers) // 2] if numbers else math.inf
+    layers_of = [mark("point", [row for row in rows if row["mark"]], {"x": x, "y": y}, filled=False, size=170,
+                      strokeWidth=2, color=palette.ink)]  # fmt: skip
+    for below in (True, False):
+        for right in (True, False):
+            here = [row for row in rows if row["mark"] and (row["mark"] == "baseline") == below]
+            here = [row for row in here if (bool(numbers) and row[x["field"]] > middle) == right]
+            look = {"align": "right" if right else "left", "dx": -9 if right else 9, "dy": 14 if below else -13}
+            for halo in ({"stroke": palette.ground, "strokeWidth": 4}, {}):
+                text = {"x": x, "y": y, "text": {"field": "label"}}
+                layers_of.append(mark("text", here, text, fontWeight="bold", **look, **halo))
+    return layers_of
 
 
 def _importances(study: str) -> None:
@@ -150,16 +196,18 @@ def _importances(study: str) -> None:
     with suppress(MissingPackageError):  # the page Effects names it
         if importances(study) is not None:
             st.header("Importances", anchor=False)
-            show_importances(study)
+            show_importances(study, with_table=False)
 
 
 def _curves(study: str, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:
     """Draw the curves of the trials, pruned ones in another colour; what was picked."""
     shown = [trial for trial in trials if trial.record.state in (TrialState.FINISHED, TrialState.PRUNED)][-MOST_CURVES:]
+    shown.sort(key=lambda trial: bool(trial.mark))  # drawn above the others
     curves = settled_curves(tuple(trial.record.key for trial in shown))
     points = [
-        {"name": trial.record.state.value, "trial": f"{trial.words}, seed {trial.record.seed}, {trial.record.state}",
-         "x": point.step, "mean": point.val_loss, "key": trial.record.key}
+        {"name": _told(trial)["label"] or trial.record.state.value,
+         "trial": f"{trial.words}, seed {trial.record.seed}, {trial.record.state}",
+         "x": point.step, "mean": point.val_loss, "key": trial.record.key, "wide": bool(trial.mark)}
         for trial in shown for point in curves.get(trial.record.key, ()) if point.val_loss is not None
     ]  # fmt: skip
     if not points:
@@ -167,9 +215,11 @@ def _curves(study: str, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]
     st.header("Curves of the trials", anchor=False)
 
     def draw(palette: Palette) -> Spec:
-        looks = {
-            state.value: palette.look(place) for place, state in enumerate((TrialState.FINISHED, TrialState.PRUNED))
-        }
+        looks = {TrialState.FINISHED.value: Look(palette.grey, (1, 0), "circle"), PRUNED: palette.look(1)}
+        for trial in shown:
+            if trial.mark:
+                colour = palette.ink if trial.mark == "baseline" else palette.look(0).colour
+                looks[_told(trial)["label"]] = Look(colour, (1, 0), "circle")
         return draw_bands({}, looks, palette, ("steps", "validation loss"), height=300, singles=points, picks={})
 
     lost = sum(trial.record.state is TrialState.PRUNED for trial in shown)
@@ -214,17 +264,14 @@ def _is_number(value: object) -> bool:
 def draw_pair(trials: list[SearchTrial], names: tuple[str, str], metric: str, palette: Palette) -> Spec:
     """Finished trials by the values of two parameters, coloured by their objective."""
     rows = [
-        {"x": trial.parameters.get(names[0]), "y": trial.parameters.get(names[1]), "value": trial.value,
-         "variant": trial.words}
+        {"x": trial.parameters.get(names[0]), "y": trial.parameters.get(names[1]), "value": trial.value, **_told(trial)}
         for trial in trials
     ]  # fmt: skip
     scheme = {"scheme": {"name": "cividis", "extent": [0.35, 1] if palette.dark else [0, 0.85]}}
     colour = {"field": "value", "type": "quantitative", "scale": scheme, "legend": {"title": metric}}
-    channels = {
-        axis: _parameter(axis, [row[axis] for row in rows], name) for axis, name in zip("xy", names, strict=True)
-    }
-    tip = [{"field": "variant", "title": "variant"}, {"field": "value", "title": metric}]
-    return layers([mark("point", rows, {**channels, "color": colour, "tooltip": tip}, size=90)], 380)
+    x, y = (_parameter(axis, [row[axis] for row in rows], name) for axis, name in zip("xy", names, strict=True))
+    points = mark("point", rows, {"x": x, "y": y, "color": colour, "tooltip": TIP}, size=90)
+    return layers([points, *_marked(rows, x, y, palette)], 380)
 
 
 def _parameter(field: str, values: list[Any], title: str) -> Spec:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import AXES, Band, band, line
-from ablate.analysis.numbers import MISSING, count, duration, scaled
+from ablate.analysis.numbers import MISSING, count, decimals_for, duration, fixed, scaled
 from ablate.analysis.status import place_of
 from ablate.analysis.text import plural
 from ablate.command_line import hide_passwords
@@ -21,9 +22,18 @@ from ablate.render.figures.style import Look, Palette, Spec
 from ablate.spec.suite import at_task, split_task
 from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
 from ablate.store.records import USAGE
-from dashboard.shared.evidence import evidence_link, show_differences
-from dashboard.shared.exports import Maker, chart, code, export, figure_files, plain_table, table_files
-from dashboard.shared.frame import begin_page, link, warn_of_unknown
+from dashboard.shared.evidence import baseline_of, evidence_link, show_differences
+from dashboard.shared.exports import (
+    Maker,
+    chart,
+    code,
+    export,
+    figure_files,
+    is_narrow,
+    plain_table,
+    table_files,
+)
+from dashboard.shared.frame import begin_page, choose_in_words, link
 from dashboard.shared.inside import show_inside
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.results import can_write, edit_mark, on_task, report_on, sample_box
@@ -42,7 +52,7 @@ STATES = {
     TrialState.PRUNED: "orange",
     TrialState.FAILED: "red",
 }
-BESIDE = "validation, baseline with this seed"
+BESIDE = "baseline, same seed"
 GIB = 2.0**30
 WHOLE = {"mean": "mean", "max": "highest"}
 USED: dict[str, tuple[str, Callable[[float], str], str]] = {
@@ -56,45 +66,65 @@ USED: dict[str, tuple[str, Callable[[float], str], str]] = {
 
 def show() -> None:
     """Draw the page."""
-    study = begin_page("Trial")
-    record = read_record(study)
+    study = begin_page("")
+    record, head = read_record(study), st.container()
     key = _choose(record)
-    if key is None:
-        return
-    trial = store().trials([key]).get(key)
-    if trial is None:
-        st.badge(TrialState.WAITING, color="gray")
-        st.info("This trial has not begun yet.")
+    trial = None if key is None else store().trials([key]).get(key)
+    if key is None or trial is None:
+        head.title("Trial", anchor=False)
+        if key is not None:
+            st.badge(TrialState.WAITING, color="gray")
+            st.info("This trial has not begun yet.")
         return
     _, task = split_task(_variant(record, trial).name)
     record = on_task(study, task)
     variant = _variant(record, trial)
+    name = variant_titles(record).get(variant.name, variant.name) or "a variant of no study"
+    on = f" on {task}" if task else ""
+    head.title(f"Trial: {escape(name + on)}, seed {trial.seed}", anchor=False)
     st.fragment(_live, run_every=LIVE if moves(trial) else None)(record, variant, key, task)
+    if variant.name != baseline_of(record, variant).name:
+        st.header("Config: what differs from the baseline", anchor=False)
+        show_differences(record, variant)
+    _cost(variant, trial, record.objective["metric"])
+    _links(record, variant, task)
     edit_mark("trial", key)
-    _usage(key)
     if not moves(trial):
         st.fragment(show_inside)(key, variant.name or "the trial")
-    _spec(record, variant)
-    _environment(trial)
-    st.header("Run it again", anchor=False)
-    place = location()
-    where = "" if place == DEFAULT_STORE else f" --store {hide_passwords(place)}"
-    code(f"ablate reproduce {key[:12]}{where}")
-    if trial.environment is not None:
-        st.caption("It was first run by")
-        code(trial.environment.command)
-    if can_write(record, variant) and trial.state is TrialState.FINISHED:
-        st.header("Samples", anchor=False)
-        sample_box({variant.name: key})
     st.header("Block", anchor=False)
     _blocks(record, variant)
     export(block_files(f"variant_{variant.hash[:12]}", variant.name or "block", variant.spec.get("model", {})), "block")
+    if can_write(record, variant) and trial.state is TrialState.FINISHED:
+        st.header("Samples", anchor=False)
+        sample_box({variant.name: key})
+    _usage(key)
+    with st.expander("Key, full spec, environment, and how to run it again", key="identity"):
+        _identity(variant, trial)
+
+
+def _identity(variant: VariantRecord, trial: TrialRecord) -> None:
+    """What names the trial, what was trained and where: lines to copy."""
+    st.caption("Its key")
+    code(trial.key)
+    place = location()
+    where = "" if place == DEFAULT_STORE else f" --store {hide_passwords(place)}"
+    st.caption("Run it again")
+    code(f"ablate reproduce {trial.key[:12]}{where}")
+    if trial.environment is not None:
+        st.caption("It was first run by")
+        code(trial.environment.command)
+    _environment(trial)
+    text = to_yaml(variant.spec)
+    st.caption(f"The spec of its variant, {variant.name}" if variant.name else "Its spec")
+    code(text)
+    files: dict[str, Maker] = {f"variant_{variant.hash[:12]}.yaml": lambda: text}
+    export(files, "spec")
 
 
 def _blocks(record: StudyRecord, variant: VariantRecord) -> None:
     """Show the block of the trial, compared with that of the baseline."""
-    name, baseline = variant.name or "block", next(one for one in record.variants if one.name == record.baseline)
-    first = (baseline.name, baseline.spec.get("model", {}))
+    titles, baseline = variant_titles(record), baseline_of(record, variant)
+    name, first = titles.get(variant.name, "block"), (titles[baseline.name], baseline.spec.get("model", {}))
     if variant.name == baseline.name:
         block_pictures([BlockPicture(*first)])
         return
@@ -104,10 +134,9 @@ def _blocks(record: StudyRecord, variant: VariantRecord) -> None:
 def _choose(record: StudyRecord) -> str | None:
     """The key of the trial that the address or the select boxes name."""
     names = list(dict.fromkeys(trial.variant for trial in record.planned))
-    boxes = st.columns([3, 1, 2], vertical_alignment="bottom")
-    asked = boxes[2].text_input(
-        "Or by its key", key="trial", bind="query-params", placeholder="the first characters will do"
-    )
+    with st.popover("Choose a trial", icon=":material/science:") if is_narrow() else st.container():
+        boxes = st.columns([3, 1, 2], vertical_alignment="bottom")
+    asked = boxes[2].text_input("Or by its key", key="trial", bind="query-params", placeholder="its first characters")
     if asked:
         try:
             return store().trial(asked.strip()).key
@@ -117,12 +146,9 @@ def _choose(record: StudyRecord) -> str | None:
     if not names:
         st.info("This study has planned no trial yet.")
         return None
-    warn_of_unknown("variant", names)
-    variant = boxes[0].selectbox("Variant", names, key="variant", bind="query-params")
+    variant = choose_in_words(boxes[0].selectbox, "Variant", "variant", names, names[0], variant_titles(record))
     seeds = {str(trial.seed): trial.key for trial in record.planned if trial.variant == variant}
-    warn_of_unknown("seed", list(seeds))
-    seed = boxes[1].selectbox("Seed", list(seeds), key="seed", bind="query-params")
-    return seeds.get(seed) if seed is not None else None
+    return seeds[choose_in_words(boxes[1].selectbox, "Seed", "seed", [*seeds], next(iter(seeds)), {})]
 
 
 def _variant(record: StudyRecord, trial: TrialRecord) -> VariantRecord:
@@ -145,17 +171,21 @@ def _live(record: StudyRecord, variant: VariantRecord, key: str, task: str) -> N
     _head(record, variant, trial, task)
     points = store().curves([key])[key]
     if points:
-        _curve(record, points, variant.name, trial)
+        _curve(record, points, variant, trial)
     elif trial.state is not TrialState.FAILED:
         st.caption("No point of its curve has been recorded yet.")
 
 
 def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task: str) -> None:
+    """The state, the verdict on the variant, and the metric beside that of the baseline with the same seed."""
+    study_report = report_on(record.name, task)
+    row = next((row for row in study_report.variants if row.name == variant.name), None)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge(trial.state, color=STATES[trial.state])  # type: ignore[arg-type]
-        on = f" on {escape(task)}" if task else ""
-        st.markdown(f"**{escape(variant.name or 'a variant of no study')}**{on}, seed {trial.seed}", width="content")
-        st.markdown(f"`{trial.key}`", width="content")
+        if row is not None and row.verdict_sentence:
+            evidence = evidence_link("evidence", at_task(row.name, task))
+            said = f"The verdict on its variant: **{prose(row.verdict_sentence)}** ({evidence})"
+            st.markdown(said, width="content")
     if trial.state is TrialState.DIVERGED:
         step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""
         st.warning(f"Diverged{step}: {prose(trial.reason)}", icon=":material/trending_up:")
@@ -167,55 +197,79 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
         if len(lines) > 1:
             with st.expander("The whole error"):
                 code(trial.reason.strip("\n"))
-    row = next((row for row in report_on(record.name, task).variants if row.name == variant.name), None)
-    if row is not None and row.verdict_sentence:
-        evidence = evidence_link("evidence", at_task(row.name, task))
-        st.markdown(f"The verdict on its variant: {prose(row.verdict_sentence)} ({evidence})")
+    metric, baseline = record.objective["metric"], _same_seed(record, variant, trial.seed)
+    facts, decimals = st.container(horizontal=True), max(4, decimals_for(study_report.margin, ()))
+    if (value := trial.metrics.get(metric)) is not None:
+        better = f"{'lower' if record.objective['direction'] == 'minimize' else 'higher'} is better"
+        facts.metric(escape(metric), fixed(value, decimals), better, delta_color="off", delta_arrow="off",
+                     width="content")  # fmt: skip
+        if baseline is not None and (other := baseline.metrics.get(metric)) is not None:
+            facts.metric("Minus the baseline's, same seed", fixed(value - other, decimals, sign=True),
+                         f"baseline {fixed(other, decimals)}", delta_color="off", delta_arrow="off",
+                         width="content")  # fmt: skip
+
+
+def _cost(variant: VariantRecord, trial: TrialRecord, metric: str) -> None:
+    """The other metrics, and what the training cost."""
     facts = st.container(horizontal=True)
-    for metric, value in trial.metrics.items():
-        facts.metric(escape(metric), f"{value:.5g}", width="content")
+    for name, value in trial.metrics.items():
+        if name != metric:
+            facts.metric(escape(name), f"{value:.5g}", width="content")
     if variant.parameters:
         facts.metric("Parameters", count(variant.parameters), width="content")
-    if not moves(trial):
-        facts.metric("Steps", f"{trial.steps:,}", width="content")
-        arithmetic = f"{scaled(trial.flops)}FLOP" if trial.flops else None  # unknown of the user's own trainer
-        facts.metric("Training", duration(trial.seconds), arithmetic, delta_color="off", delta_arrow="off",
-                     width="content")  # fmt: skip
-        timed = trial.seconds >= TIMED_FROM and trial.flops > 0
-        if timed:
-            share = utilisation(trial.flops, trial.seconds, place_of(trial)[1], _precision(variant))
-            used = f"{share:.1%} of the peak" if share is not None else None
-            facts.metric("Arithmetic", f"{scaled(trial.flops / trial.seconds)}FLOP/s", used, delta_color="off",
-                         delta_arrow="off", width="content", help="Model FLOP utilisation: without recomputation, "
-                         "relative to the peak of the device.")  # fmt: skip
-        speed = f"{trial.tokens / trial.seconds:,.0f} tokens/s" if timed else None
-        if trial.tokens:
-            facts.metric("Tokens", count(trial.tokens), speed, delta_color="off", delta_arrow="off", width="content")
+    if moves(trial):
+        return
+    facts.metric("Steps", f"{trial.steps:,}", width="content")
+    arithmetic = f"{scaled(trial.flops)}FLOP" if trial.flops else None  # unknown of the user's own trainer
+    facts.metric("Training", duration(trial.seconds), arithmetic, delta_color="off", delta_arrow="off",
+                 width="content")  # fmt: skip
+    timed = trial.seconds >= TIMED_FROM and trial.flops > 0
+    if timed:
+        share = utilisation(trial.flops, trial.seconds, place_of(trial)[1], _precision(variant))
+        used = f"{share:.1%} of the peak" if share is not None else None
+        facts.metric("Arithmetic", f"{scaled(trial.flops / trial.seconds)}FLOP/s", used, delta_color="off",
+                     delta_arrow="off", width="content", help="Model FLOP utilisation: without recomputation, "
+                     "relative to the peak of the device.")  # fmt: skip
+    speed = f"{trial.tokens / trial.seconds:,.0f} tokens/s" if timed else None
+    if trial.tokens:
+        facts.metric("Tokens", count(trial.tokens), speed, delta_color="off", delta_arrow="off", width="content")
+
+
+def _links(record: StudyRecord, variant: VariantRecord, task: str) -> None:
+    """Links to the variant on other pages, beside its baseline."""
+    if not variant.name:
+        return
+    sides = [*dict.fromkeys((baseline_of(record, variant).name, variant.name))]
+    where = {"task": task} if task else {}
     with st.container(horizontal=True):
-        if variant.name:
-            sides = [variant.name] if variant.name == record.baseline else [record.baseline, variant.name]
-            where = {"task": task} if task else {}
-            if len(sides) > 1:
-                link("compare", "Compare with the baseline", sides=sides, **where)
-            link("curves", "Curves", variants=sides, **where)
+        if len(sides) > 1:
+            link("compare", "Compare with the baseline", sides=sides, **where)
+        link("curves", "Curves", variants=sides, **where)
 
 
-def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], name: str, trial: TrialRecord) -> None:
-    """Draw both losses, and offer every recorded point."""
-    losses = {"validation": band([line(points)]), "training": band([line(points, loss="train_loss")])}
-    if name != record.baseline:
-        losses[BESIDE] = band([line(_baseline_points(record, trial.seed))])
+def _same_seed(record: StudyRecord, variant: VariantRecord, seed: int) -> TrialRecord | None:
+    """The trial of the variant's baseline with the same seed; None without one, and for a baseline itself."""
+    name = baseline_of(record, variant).name
+    key = next((plan.key for plan in record.planned if (plan.variant, plan.seed) == (name, seed)), None)
+    return None if key is None or name == variant.name else store().trials([key]).get(key)
+
+
+def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], variant: VariantRecord, trial: TrialRecord) -> None:
+    """Draw both losses beside the baseline's, and offer every recorded point."""
+    losses = {"this trial": band([line(points)]), "its training loss": band([line(points, loss="train_loss")])}
+    if (baseline := _same_seed(record, variant, trial.seed)) is not None:
+        losses[BESIDE] = band([line(store().curves([baseline.key]).get(baseline.key, ()))])
     known: dict[str, Band] = {said: one for said, one in losses.items() if one.mean}
 
     def draw(palette: Palette) -> Spec:
-        colour = palette.variants(record).get(name, palette.look(0)).colour
-        looks = {"validation": Look(colour, (1, 0), "circle"), "training": Look(colour, (2, 3), "square"),
-                 BESIDE: Look(palette.ink, (6, 3), "diamond")}  # fmt: skip
-        return draw_bands(known, looks, palette, ("steps", "loss"), height=300)
+        colour = palette.variants(record).get(variant.name, palette.look(0)).colour
+        looks = {"this trial": Look(colour, (1, 0), "circle"), "its training loss": Look(colour, (2, 3), "square"),
+                 BESIDE: Look(palette.grey, (6, 3), "diamond")}  # fmt: skip
+        return draw_bands(known, looks, palette, ("steps", "validation loss"), height=300)
 
     last = next((point for point in reversed(points) if point.val_loss is not None), points[-1])
     ends = f", {last.val_loss:.5g} at step {last.step:,}" if last.val_loss is not None else ""
-    said = f"Training and validation loss of {name}, seed {trial.seed} against steps{ends}"
+    said = f"Training and validation loss of {variant.name}, seed {trial.seed} against steps{ends}"
     chart(draw, "trial-curve", said)
     table = pd.DataFrame(
         [
@@ -232,22 +286,6 @@ def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], name: str, trial
         log.dataframe(table, hide_index=True, placeholder=MISSING, alt="Every recorded point of the curve")
     files = table_files(f"trial_{trial.key[:12]}", table) | figure_files(f"trial_{trial.key[:12]}", draw)
     export(files, "log")
-
-
-def _baseline_points(record: StudyRecord, seed: int) -> tuple[CurvePoint, ...]:
-    """The curve of the baseline's trial with the same seed; empty without one."""
-    key = next((plan.key for plan in record.planned if (plan.variant, plan.seed) == (record.baseline, seed)), None)
-    return () if key is None else store().curves([key]).get(key, ())
-
-
-def _spec(record: StudyRecord, variant: VariantRecord) -> None:
-    st.header("Spec", anchor=False)
-    show_differences(record, variant)
-    text = to_yaml(variant.spec)
-    with st.expander("The full spec as YAML"):
-        code(text)
-    files: dict[str, Maker] = {f"variant_{variant.hash[:12]}.yaml": lambda: text}
-    export(files, "spec")
 
 
 def _usage(key: str) -> None:
@@ -274,7 +312,7 @@ def _usage(key: str) -> None:
 
 
 def _environment(trial: TrialRecord) -> None:
-    st.header("Environment", anchor=False)
+    st.caption("Where it ran")
     if trial.environment is None:
         st.caption("It is not known where this trial ran.")
         return

@@ -8,19 +8,36 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.changes import setting_titles
 from ablate.store import TrialState
 from dashboard.shared.exports import Card, cards, export, is_narrow, table_files
 from dashboard.shared.frame import address, begin_page, link
-from dashboard.shared.results import KEY, ROLE, SEED, STATE, VARIANT, Filter, filtered, numeric, switches, trials
+from dashboard.shared.results import (
+    KEY,
+    NAME,
+    ROLE,
+    SEED,
+    STATE,
+    VARIANT,
+    VERSUS,
+    Filter,
+    filtered,
+    numeric,
+    switches,
+    trials,
+)
 from dashboard.shared.store import every
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import aligned
+from dashboard.shared.text import aligned, fitting
 
 ROWS = 200
 """Rows at a time."""
 DESIGN = "order of the design"
 LESS = ("parameters", "tokens", "FLOP", "attempts", "ended")
 """The last columns but those of settings."""
+DIFFERENCE = "The objective minus that of the baseline with the same seed"
+WIDEST = 320
+"""Pixels of the column of variants."""
 FILTERS = ("states", "setting", "metric")
 """Parameters of the address that filter."""
 
@@ -79,7 +96,7 @@ def _picked(shown: pd.DataFrame, wish: Filter) -> dict[str, Any] | None:
 def _cards(shown: pd.DataFrame, by: str) -> list[Card]:
     """The trials, each with its state, its first number, which is the objective, and the number that sorts."""
     known = numeric(shown.drop(columns=SEED))
-    formats = {name: aligned(shown[name]) for name in dict.fromkeys((*known[:1], by)) if name in known}
+    formats = {name: _format(shown, name) for name in dict.fromkeys((*known[:1], VERSUS, by)) if name in known}
     found = []
     for row in shown.to_dict("records"):
         told = [f"{name} {form % row[name]}" for name, form in formats.items() if pd.notna(row[name])]
@@ -131,25 +148,38 @@ def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
     known = [name for name in rows.columns if name in (VARIANT, SEED, KEY) or rows[name].notna().any()]
     if rows[ROLE].nunique() < 2:
         known.remove(ROLE)
+    if rows[NAME].equals(rows[VARIANT]):
+        known.remove(NAME)
     settings = [name for name in known if name.endswith("=")]
-    front = [name for name in known if name not in (*LESS, *settings, KEY)]
-    return rows[[*front, *(name for name in known if name in LESS), *settings, KEY]]
+    last = [name for name in (NAME, KEY) if name in known]
+    front = [name for name in known if name not in (*LESS, *settings, *last)]
+    return rows[[*front, *(name for name in known if name in LESS), *settings, *last]]
+
+
+def _format(shown: pd.DataFrame, name: str) -> str:
+    """How the numbers of a column are written; differences as the objective before them, with their sign."""
+    if name != VERSUS:
+        return aligned(shown[name])
+    return aligned(shown.iloc[:, shown.columns.get_loc(VERSUS) - 1]).replace("%", "%+")
 
 
 def _columns(shown: pd.DataFrame) -> dict[str, Any]:
-    config = st.column_config
+    config, settings = st.column_config, [name for name in shown if name.endswith("=")]
+    titles = setting_titles(name.removesuffix("=") for name in settings)
     return {
         **{
-            name: config.NumberColumn(format=aligned(shown[name]))
+            name: config.NumberColumn(format=_format(shown, name), help=DIFFERENCE if name == VERSUS else None)
             for name in shown.columns
             if shown[name].dtype == float
         },
+        **{name: config.TextColumn(titles[name.removesuffix("=")]) for name in settings},
         "parameters": config.NumberColumn(format="compact"),
         "tokens": config.NumberColumn(format="compact"),
         "steps": config.NumberColumn(format="localized"),
         "FLOP": config.NumberColumn(format="compact"),
         "seconds": config.NumberColumn(format="%.1f"),
         "ended": config.DatetimeColumn(format="YYYY-MM-DD HH:mm"),
-        VARIANT: config.TextColumn(width="medium"),
+        VARIANT: config.TextColumn(width=fitting(shown, VARIANT, WIDEST)),
+        NAME: config.TextColumn(width="medium"),
         KEY: config.TextColumn(width="small"),
     }

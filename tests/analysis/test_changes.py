@@ -11,7 +11,15 @@ import pytest
 from fake_store import FakeStore, fake_store
 from rich.console import Console
 
-from ablate.analysis.changes import Change, changes_of, effect_titles, in_words, setting_titles, titles_of, variant_titles
+from ablate.analysis.changes import (
+    Change,
+    changes_of,
+    effect_titles,
+    in_words,
+    setting_titles,
+    titles_of,
+    variant_titles,
+)
 from ablate.analysis.findings import read_findings
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import baselines_of

@@ -45,7 +45,7 @@ from dashboard.shared.text import aligned, escape, fitting, one_line, prose, wra
 from dashboard.views import PAGES
 from dashboard.views.across import DrawnVariant, common, differing
 from dashboard.views.answer import LEAST, _word_widths, ablation
-from dashboard.views.curves import PRUNED, Group, _first, _singles
+from dashboard.views.curves import PRUNED, Group, _offered, _singles
 from dashboard.views.effects import parallel, variant_table
 from dashboard.views.runs import meaning
 from dashboard.views.studies import strip
@@ -135,25 +135,37 @@ def test_of_a_search_those_variants_are_drawn_first_that_finished(monkeypatch: p
         state = TrialState.PRUNED if name.startswith("pruned") else TrialState.FINISHED
         made.add(name, 0, {"val_loss": 1.0} if state is TrialState.FINISHED else {}, state=state)
     monkeypatch.setattr("dashboard.views.curves.runs", lambda study: read_runs(made, made.record, "val_loss"))
-    monkeypatch.setattr("dashboard.views.curves.plans_ahead", lambda study: False)
-    assert _first(made.record, names)[:7] == ["baseline", "found", *names[1:6]]
-    monkeypatch.setattr("dashboard.views.curves.plans_ahead", lambda study: True)
-    assert _first(made.record, names)[:7] == names[:7]
+    monkeypatch.setattr("dashboard.views.curves.report_on", lambda study, task: read_study(made, "a_study"))
+    offered, first = _offered(made.record, "")
+    assert set(offered) == set(names)
+    assert first[:2] == ["baseline", "found"]
+    assert set(first[2:]) == set(names) - {"baseline", "found"}
 
 
 def test_an_outlier_is_cut_from_the_panels_and_named() -> None:
     ends = {"baseline": 1.0, "a": 1.1, "b": 1.2, "c": 1.15, "d": 9.0}
     bands = {name: Band((0.0, 1.0), (1.3, end), (1.3, end), (1.3, end), 3) for name, end in ends.items()}
     assert outliers(bands) == ["d"]
-    drawn = band_panels(bands, "baseline", PAPER, ("steps", "loss"))
-    panels = {row["panel"] for row in drawn["data"]["values"]}
-    assert panels == set("abcd"), "each but the baseline, which is in all of them"
-    assert [row["end"] for row in drawn["data"]["values"] if "end" in row] == ["1.1", "1.2", "1.15", "9"]
+    beside, verdicts = dict.fromkeys("abcd", "baseline"), {"a": "needed", "b": "worse", "c": "undecided"}
+    panels_of = partial(band_panels, bands, beside, PAPER, ("steps", "loss"), verdicts=verdicts)
+    drawn = panels_of()
+    panels = {row["panel"]: set() for row in drawn["data"]["values"]}
+    for row in drawn["data"]["values"]:
+        panels[row["panel"]].add(row["name"])
+    worse = "needed or worse"  # which look the same
+    assert panels == {
+        "a\nneeded, 1.1": {"baseline", worse}, "b\nworse, 1.2": {"baseline", worse},
+        "c\nundecided, 1.15": {"baseline", "undecided"}, "d\n9": {"baseline", "variant"},
+    }, "each but the baseline, which is in all of them"  # fmt: skip
+    key = drawn["spec"]["layer"][1]["encoding"]
+    assert key["color"]["scale"]["domain"] == ["baseline", worse, "undecided", "variant"]
+    assert key["color"]["legend"]["orient"] == "top", "a key says which line is which"
+    assert [len(dash) for dash in key["strokeDash"]["scale"]["range"]] == [2, 2, 2, 2]
     low, high = drawn["spec"]["layer"][1]["encoding"]["y"]["scale"]["domain"]
     assert low <= 1.0
     assert 1.2 <= high < 2
     assert outliers(dict(list(bands.items())[:3])) == [], "too few to tell"
-    assert (drawn["columns"], band_panels(bands, "baseline", PAPER, ("steps", "loss"), width=340)["columns"]) == (4, 2)
+    assert (drawn["columns"], panels_of(width=340)["columns"]) == (4, 2)
     falls = {name: Band((0.0, 1.0), (10.0, end), (10.0, end), (10.0, end), 3) for name, end in ends.items()}
     assert outliers(falls) == [], "what the axis shows is not named as beyond it"
 
@@ -394,7 +406,7 @@ def test_pruned_trials_have_one_entry_in_the_legend() -> None:
     for name in ("a", "b"):
         lines = {(name, seed): Line((0, 1), (0.0, 1.0), (3.0, 2.0)) for seed in range(3)}
         groups[name] = Group(band([]), lines, dict.fromkeys(lines, TrialState.PRUNED))
-    points = _singles(groups, every_line=False)
+    points = _singles(groups, every_line=False, titles={})
     assert {point["name"] for point in points} == {PRUNED}
     assert len({point["trial"] for point in points}) == 6
 

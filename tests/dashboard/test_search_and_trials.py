@@ -21,11 +21,11 @@ from written_stores import Ended, line, simple_store, variants_of, write_study
 from ablate.render.figures.curves import MOST_PANELS
 from ablate.store import Recording, TrialState, VariantRecord
 from ablate.store.records import DesignTraits
-from dashboard.shared.results import KEY, STATE, Filter, filtered, switches, trial_table
+from dashboard.shared.results import KEY, NAME, STATE, VARIANT, VERSUS, Filter, filtered, switches, trial_table
 
 Shown = Callable[..., AppTest]
 LR = "training.optimizer.lr"
-SPACE = {
+SPACE: dict[str, Any] = {
     "switches": {"norm": {"rms": {}, "<b>none": {}}},
     "design": {"kind": "search", "points": 12, "ranges": {LR: {"low": 1e-4, "high": 0.1, "log": True}}},
 }
@@ -37,12 +37,13 @@ def searched(tmp_path: Path) -> Path:
     variants, ended = [], []
     for n in range(12):
         norm, rate = "rms" if n % 2 else "<b>none", f"{10 ** (-4 + n / 4):.4g}"
-        name = f"norm={norm}@{LR}={rate}"
-        variants.append(VariantRecord(name, f"{n:064x}", {"norm": norm, LR: rate}, {"model": {}}, 9))
+        name = f"norm={norm}@{LR}={rate}" if n else "baseline"
+        spec = {"model": {}, "training": {"optimizer": {"lr": float(rate)}}}
+        variants.append(VariantRecord(name, f"{n:064x}", {"norm": norm, LR: rate}, spec, 9))
         curve = line(*((step, 4.0 - n / 10 - step / 9) for step in range(1, 4)))
         state = TrialState.PRUNED if n >= 8 else TrialState.FINISHED
         ended.append(Ended(name, 0, 4.0 - n / 10 if n < 8 else None, state, curve))
-    traits = DesignTraits(chooses=True, plans_points=False)
+    traits = DesignTraits(chooses=True, plans_points=False, finds_best=True)
     write_study(tmp_path / "s.db", "searched", variants, ended, space=SPACE, traits=traits)
     return tmp_path / "s.db"
 
@@ -56,13 +57,16 @@ def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path,
     (best,) = marks(history, "line")
     values = [row["value"] for row in rows(best)]
     assert [row["best"] for row in rows(best)] == list(itertools.accumulate(values, min))
-    (labels,) = marks(history, "text")
-    assert {row["place"]: row["said"] for row in rows(labels)} == {0: "baseline"}
+    labels = {row["place"]: row["label"] for one in marks(history, "text") for row in rows(one)}
+    assert labels == {0: "baseline", 7: "best: lr 0.00562"}, "words, without the path of the setting"
     lines = series(marks(curves, "point")[-1], "trial")
     assert len(lines) == 12
     assert sum({row["name"] for row in points} == {"pruned"} for points in lines.values()) == 4
+    wide = {row["name"] for row in rows(marks(curves, "line")[-1]) if row["wide"]}
+    assert wide == {*labels.values()}
     assert len(rows(marks(pair, "point")[0])) == len(values)
-    assert {row["name"] for row in rows(marks(importances, "bar")[0])} == {"norm", LR}
+    assert {row["label"] for one in marks(pair, "text") for row in rows(one)} == wide
+    assert {row["name"] for row in rows(marks(importances, "bar")[0])} == {"norm", "lr"}
 
 
 def test_the_table_is_filtered_from_the_address(searched: Path, shown: Shown) -> None:
@@ -78,7 +82,8 @@ def test_the_table_is_filtered_from_the_address(searched: Path, shown: Shown) ->
 def table() -> pd.DataFrame:
     settings = {"baseline": {"norm": "rms"}, "a": {"norm": "none", LR: "0.003"}, "b": {LR: "0.01"}}
     store = fake_store({name: (chosen, 100) for name, chosen in settings.items()}, seeds=2)
-    record = store.record = replace(store.record, space=SPACE)
+    texts = {"rms": {}, "none": {"block.norm": "none", "removes": "the norm"}}
+    record = store.record = replace(store.record, space=SPACE | {"switches": {"norm": texts}})
     store.add("baseline", 0, {"val_loss": 1.5}, curve=[(0, 3.0), (10, 1.5)])
     store.add("a", 0, {"val_loss": 1.25}, curve=[(10, 1.25)])
     store.add("b", 1, state=TrialState.PRUNED, curve=[(5, 2.5)])
@@ -103,6 +108,14 @@ def table() -> pd.DataFrame:
 def test_rows_are_filtered_and_sorted(wish: Filter, keys: list[str] | None, table: pd.DataFrame) -> None:
     assert list(filtered(table, wish)[KEY]) == (list(table[KEY]) if keys is None else keys)
     assert set(table[STATE]) == {"finished", "pruned", "waiting"}
+
+
+def test_the_table_calls_variants_by_words_and_compares_them_at_the_same_seed(table: pd.DataFrame) -> None:
+    found = {row[KEY]: row for row in table.to_dict("records")}
+    assert [found[key][VARIANT] for key in ("baseline/0", "a/0", "b/1")] == ["baseline", "no norm", "b"]
+    assert [found[key][NAME] for key in ("baseline/0", "a/0", "b/1")] == ["baseline", "a", "b"]
+    known = table.dropna(subset=[VERSUS])
+    assert dict(zip(known[KEY], known[VERSUS], strict=True)) == {"a/0": -0.25}, "pruned, waiting or the baseline itself"
 
 
 def test_many_variants_are_shown_page_by_page(tmp_path: Path, shown: Shown) -> None:

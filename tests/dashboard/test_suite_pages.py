@@ -50,7 +50,7 @@ def said(page: AppTest) -> str:
 
 def test_curves_and_comparisons_are_of_one_task(store: Path, shown: Callable[..., AppTest]) -> None:
     page = shown("curves", store, study="suite", task="copy")
-    assert chosen(page, "Variants") == [*LOSSES]
+    assert chosen(page, "Variants") == ["baseline", "mixer=fnet", "mixer=linear"], "as the answer sorts them"
     assert "why=mixer%3Dlinear%40task%3Dcopy" in said(page)
     page = shown("compare", store, study="suite", task="recall")
     assert chosen(page, "Sides") == ["baseline", "mixer=linear"]
@@ -62,8 +62,12 @@ def test_curves_and_comparisons_are_of_one_task(store: Path, shown: Callable[...
 
 def test_a_trial_has_the_verdict_and_the_links_of_its_task(store: Path, shown: Callable[..., AppTest]) -> None:
     page = shown("trial", store, study="suite", variant="mixer=fnet@task=copy")
-    assert "**mixer=fnet** on copy, seed 0" in said(page)
+    assert page.title[0].value.replace("\\", "") == "Trial: mixer=fnet on copy, seed 0"
     assert "worse by at least" in said(page)
+    metrics = {one.label.replace("\\", ""): one.value for one in page.metric}
+    other, own = LOSSES["baseline"][1], LOSSES["mixer=fnet"][1]
+    expected = own - other + (own**2 - other**2) / 100
+    assert float(metrics["Minus the baseline's, same seed"]) == pytest.approx(expected, abs=5e-5)
     assert "why=mixer%3Dfnet%40task%3Dcopy" in said(page)
 
 

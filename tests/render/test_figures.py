@@ -190,13 +190,27 @@ def test_maps_have_colour_where_they_are_large() -> None:
 def test_parallel_lines_stand_where_their_values_are() -> None:
     columns = {"norm": ["rms", "none", "rms"], "heads": [1, 4, 7], "val_loss": [2.0, 3.0, None]}
     figure = draw_parallel(columns, "val_loss", PAPER)
-    known, lost = marks(figure, "line")
+    known, wide, lost = marks(figure, "line")
     places = [[row["at"] for row in line] for line in (*series(known, "line").values(), *series(lost, "line").values())]
     assert places == [[0.0, 0.0, 0.0], [1.0, 0.5, 1.0], [0.0, 1.0]]
     assert len(places[2]) == 2, "one that diverged reaches no place on the axis of the objective"
     assert lost["mark"]["strokeDash"]
-    (ticks,) = marks(figure, "text")
+    assert not rows(wide)
+    halo, ticks = marks(figure, "text")
     assert {row["text"] for row in rows(ticks)} >= {"rms", "none", "1", "4", "7", "2", "3"}
+    assert (rows(halo), halo["mark"]["stroke"]) == (rows(ticks), "#ffffff"), "no line runs through a label"
+    assert figure["layer"].index(halo) > figure["layer"].index(lost)
+
+
+def test_parallel_axes_of_a_narrow_page_lie_below_each_other() -> None:
+    columns = {"query_key_norm": ["kept", "removed"], "streams": ["a", "b"], "val_loss": [2.0, 3.0]}
+    across, down = (draw_parallel(columns, "val_loss", PAPER, wide=[1], down=down) for down in (False, True))
+    for figure, axis in ((across, "x"), (down, "y")):
+        thin, wide = marks(figure, "line")
+        assert thin["encoding"][axis]["field"] == "axis"
+        assert [{row["line"] for row in rows(line)} for line in (thin, wide)] == [{0}, {1}]
+        assert thin["mark"]["strokeWidth"] < wide["mark"]["strokeWidth"]
+        assert [row["order"] for row in rows(thin)] == [0, 1, 2], "a line goes from axis to axis"
 
 
 def test_all_parallel_axes_are_named_and_no_label_reaches_the_next_axis() -> None:
@@ -207,22 +221,24 @@ def test_all_parallel_axes_are_named_and_no_label_reaches_the_next_axis() -> Non
     for text in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text"):
         pieces = [piece.text or "" for piece in text.iter("{http://www.w3.org/2000/svg}tspan")] or [text.text or ""]
         (left,) = re.findall(r"translate\(([-\d.]+)", text.attrib["transform"])
-        placed.append((float(left), 5.5 * max(map(len, pieces)), "".join(pieces)))
+        placed.append((float(left), 5.5 * max(map(len, pieces)), "".join(pieces).replace(" ", "")))
     assert {said for *_, said in placed} >= set(names)
-    starts = sorted({left for left, _, said in placed if said == "warmup_stable_decay"})
+    starts = sorted({left for left, _, said in placed if said == "warmupstabledecay"})
     apart = min(after - before for before, after in itertools.pairwise(starts))
     assert len(starts) == len(names)
-    assert all(width <= apart for _, width, said in placed if said in {*names, "kept_as_it_is", "warmup_stable_decay"})
+    assert all(width <= apart for _, width, said in placed if said in {*names, "keptasitis", "warmupstabledecay"})
 
 
 def test_curves_are_cut_at_the_top_unless_all_is_wanted() -> None:
     falls = (9.0, 2.0, 1.6, 1.3, 1.0)
     band = Band((0.0, 1.0, 2.0, 3.0, 4.0), falls, falls, falls, 1)
     cut, whole = (
-        marks(draw_bands({"a": band}, {"a": PAPER.look(0)}, PAPER, ("steps", "x"), whole=all_), "line")[0]
+        marks(draw_bands({"a": band}, {"a": PAPER.look(0)}, PAPER, ("steps", "x"), counts=all_), "line")[0]
         for all_ in (False, True)
     )
     assert cut["encoding"]["y"]["scale"]["domain"][1] < 3
     low, high = whole["encoding"]["y"]["scale"]["domain"]
     assert low == 0.0
     assert high > 9
+    assert whole["mark"]["interpolate"] == "step-after", "between two that ended none did"
+    assert "interpolate" not in cut["mark"]

@@ -42,6 +42,8 @@ Column = Sequence[str | float | None]
 """What the variants have on an axis: words, or numbers."""
 LETTER, LINE = 6.0, 12
 """Width of a letter and height of a line among parallel axes, in pixels."""
+ROOM_DOWN, STEP_DOWN = 12, 52
+"""Letters on a line of a label, and pixels from one axis to the next, where they lie below each other."""
 APART = 0.08
 """Least distance of two values that are written beside a numeric axis among parallel ones, of the whole axis."""
 
@@ -184,7 +186,15 @@ def draw_slice(axis_slice: Slice, looks: Mapping[str, Look], palette: Palette) -
     )  # fmt: skip
 
 
-def draw_parallel(columns: Mapping[str, Column], coloured: str, palette: Palette, variants: Sequence[str] = ()) -> Spec:
+def draw_parallel(
+    columns: Mapping[str, Column],
+    coloured: str,
+    palette: Palette,
+    variants: Sequence[str] = (),
+    *,
+    wide: Sequence[int] = (),
+    down: bool = False,
+) -> Spec:
     """Parallel coordinates: an axis for each switch and quantity, a line through them for each variant.
 
     Args:
@@ -192,47 +202,57 @@ def draw_parallel(columns: Mapping[str, Column], coloured: str, palette: Palette
         coloured: The axis, of numbers, whose values colour the lines; a line that has none is dashed, in grey, and
             does not reach this axis.
         variants: Their names, shown where the pointer is.
+        wide: The places of the variants whose lines are wide.
+        down: Whether the axes lie below each other, as a narrow page has room for, instead of side by side.
     """
-    room = max(8, int(WIDTH / LETTER / (len(columns) + 1)))
+    room = ROOM_DOWN if down else max(8, int(WIDTH / LETTER / (len(columns) + 1)))
     titles = [wrapped(name, room, "= _") for name in columns]
-    lines = max(title.count("\n") for title in titles)
-    titles = ["\n" * (lines - title.count("\n")) + title for title in titles]  # all end above their axes
+    lines = 0 if down else max(title.count("\n") for title in titles)
+    if not down:
+        titles = ["\n" * (lines - title.count("\n")) + title for title in titles]  # all end above their axes
     places = {title: _places(column) for title, column in zip(titles, columns.values(), strict=True)}
     rows = [
-        {"line": line, "axis": title, "at": at, "value": columns[coloured][line],
+        {"line": line, "axis": title, "order": order, "at": at, "value": columns[coloured][line],
          "variant": variants[line] if variants else "", "said": str(column[line])}
-        for (title, heights), column in zip(places.items(), columns.values(), strict=True)
+        for order, ((title, heights), column) in enumerate(zip(places.items(), columns.values(), strict=True))
         for line, at in enumerate(heights) if at is not None
     ]  # fmt: skip
     ticks: list[dict[str, Any]] = [
-        {"axis": title, "at": height, "text": text}
+        {"axis": title, "at": height, "text": text, "align": "right" if down and height > 0.9 else "left"}
         for title, column in zip(titles, columns.values(), strict=True)
-        for height, text in _ticks(column, room)
+        for height, text in _ticks(column, room, APART * (3 if down else 1))
     ]
     head = {"grid": False, "title": None, "domain": False, "ticks": False, "labelAngle": 0, "labelOverlap": False,
-            "labelPadding": 6 + LINE * lines, "orient": "top"}  # fmt: skip
-    x = {"field": "axis", "type": "nominal", "sort": None, "scale": {"domain": titles, "padding": 0.5}, "axis": head}
-    y = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.03, 1.08]}}
+            "labelPadding": 6 + LINE * lines, "orient": "left" if down else "top"}  # fmt: skip
+    axis = {"field": "axis", "type": "nominal", "sort": None, "scale": {"domain": titles, "padding": 0.5}, "axis": head}
+    at = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.03, 1.08]}}
+    x, y = (at, axis) if down else (axis, at)
     scheme = {"scheme": {"name": "cividis", "extent": [0.35, 1] if palette.dark else [0, 0.8]}}
     # The lowest values stand out on either paper.
     scale = scheme | {"reverse": palette.dark}
     colour = {"field": "value", "type": "quantitative", "scale": scale, "legend": {"title": coloured}}
     tip = [{"field": key, "title": key} for key in ("variant", "axis", "said")]
-    known, lost = ([row for row in rows if (row["value"] is not None) == wanted] for wanted in (True, False))
+    along = {"x": x, "y": y, "detail": {"field": "line"}, "order": {"field": "order"}, "tooltip": tip}
+    lost = [row for row in rows if row["value"] is None]
+    known = [row for row in rows if row["value"] is not None]
     return layers(
         [
-            mark("rule", [{"axis": title} for title in titles], {"x": x}, color=palette.grey),
-            mark("line", known, {"x": x, "y": y, "detail": {"field": "line"}, "color": colour, "tooltip": tip},
-                 opacity=0.8, strokeWidth=1.4),
-            mark("line", lost, {"x": x, "y": y, "detail": {"field": "line"}, "tooltip": tip}, color=palette.grey,
-                 strokeDash=[3, 3], opacity=0.8) if lost else None,
+            mark("rule", [{"axis": title} for title in titles], {"y" if down else "x": axis}, color=palette.grey),
             *(
-                mark("text", [tick for tick in ticks if tick["text"].count("\n") == more],
-                     {"x": x, "y": y, "text": {"field": "text"}}, align="left", dx=4, dy=-8 - LINE * more, fontSize=10)
-                for more in sorted({tick["text"].count("\n") for tick in ticks})
+                mark("line", [row for row in known if (row["line"] in wide) == is_wide],
+                     {**along, "color": colour}, opacity=0.8, strokeWidth=3.5 if is_wide else 1.4)
+                for is_wide in (False, True)
+            ),
+            mark("line", lost, along, color=palette.grey, strokeDash=[3, 3], opacity=0.8) if lost else None,
+            *(
+                mark("text", [tick for tick in ticks if (tick["text"].count("\n"), tick["align"]) == kind],
+                     {"x": x, "y": y, "text": {"field": "text"}}, align=kind[1], dx=4 if kind[1] == "left" else -4,
+                     dy=-8 - LINE * kind[0], fontSize=10, **halo)
+                for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {})
+                for kind in sorted({(tick["text"].count("\n"), tick["align"]) for tick in ticks})
             ),
         ],
-        360,
+        STEP_DOWN * len(titles) if down else 360,
     )  # fmt: skip
 
 
@@ -261,15 +281,16 @@ def _places(column: Column) -> list[float | None]:
     return [(next(scaled) - low) / width if isinstance(v, int | float) and v == v else None for v in column]
 
 
-def _ticks(column: Column, room: int) -> list[tuple[float, str]]:
-    """What is written beside an axis: every word, in lines of `room` letters, or some of the values."""
+def _ticks(column: Column, room: int, apart: float) -> list[tuple[float, str]]:
+    """What is written beside an axis: every word, in lines of `room` letters, or values that are so far `apart`."""
     if words := _words(column):
-        return [(place / max(1, len(words) - 1), wrapped(word, room, "= _")) for place, word in enumerate(words)]
+        shown = [wrapped(word.replace("_", " "), room) for word in words]
+        return [(place / max(1, len(words) - 1), word) for place, word in enumerate(shown)]
     values = zip(column, _places(column), strict=True)
     known = sorted((value, place) for value, place in values if isinstance(value, int | float) and place is not None)
     ticks: list[tuple[float, str]] = []
     for value, place in known:
-        if not ticks or place - ticks[-1][0] > APART:
+        if not ticks or place - ticks[-1][0] > apart:
             ticks.append((place, count(round(value)) if value >= 10_000 else f"{value:.4g}"))
     return ticks
 

@@ -123,36 +123,46 @@ def loss_panels(findings: Findings, palette: Palette, axis: _Axis) -> Spec:
 
 
 def band_panels(
-    bands: Mapping[str, Band], baseline: str, palette: Palette, titles: tuple[str, str], *, width: float = WIDTH
+    bands: Mapping[str, Band],
+    baselines: Mapping[str, str],
+    palette: Palette,
+    titles: tuple[str, str],
+    *,
+    verdicts: Mapping[str, str],
+    width: float = WIDTH,
 ) -> Spec:
-    """A panel for each band beside that of the baseline, which is dashed, all with the same axes.
+    """A panel for each band beside that of its baseline, which is dashed, all with the same axes.
 
-    The end of a line is labelled with its value. The vertical axis shows what the middle of the bands needs, so that a
-    single outlier does not squeeze the others (`outliers`).
+    The title of a panel tells the verdict, whose colour the line has, and where the line ends. The vertical axis shows
+    what the middle of the bands needs, so that a single outlier does not squeeze the others (`outliers`).
 
     Args:
-        bands: By name, that of the baseline among them if there is one.
+        bands: By name, those of baselines among them.
+        baselines: Name of a band to that of the band that it is shown beside.
         titles: What the horizontal and the vertical axis show.
+        verdicts: Name of a band to the word of its verdict, as far as there is one.
         width: Of the figure in pixels.
     """
-    looks = {"baseline": Look(palette.grey, (5, 3), "circle"), "variant": replace(palette.look(5), dash=(1, 0))}
-    shown = {name: band for name, band in bands.items() if name != baseline} or dict(bands)
+    labels = alike(verdicts[name] for name in bands if name in verdicts)
+    looks = {"baseline": Look(palette.grey, (5, 3), "circle"), **palette.verdicts(labels)}
+    shown = {name: band for name, band in bands.items() if name not in baselines.values()} or dict(bands)
+    if not shown.keys() <= verdicts.keys():
+        looks["variant"] = replace(palette.look(5), dash=(1, 0))
     rows: list[Spec] = []
     for name, own in shown.items():
-        panel = {"panel": wrapped(name, PANEL_NAME)}
-        if baseline in bands and name != baseline:
-            rows += _points("baseline", bands[baseline], panel)
-        drawn = _points("variant", own, panel)
-        drawn[-1]["end"] = f"{own.mean[-1]:.4g}"
-        rows += drawn
+        word = verdicts.get(name)
+        said = f"{word}, {own.mean[-1]:.4g}" if word else f"{own.mean[-1]:.4g}"
+        panel = {"panel": f"{wrapped(name, PANEL_NAME)}\n{said}"}
+        if (beside := baselines.get(name)) in bands:
+            rows += _points("baseline", bands[beside], panel)
+        rows += _points(labels[word] if word else "variant", own, panel)
     cut = outliers(bands)
     kept = [band for name, band in bands.items() if name not in cut]
     x = number("x", titles[0], domain=(min(row["x"] for row in rows), max(row["x"] for row in rows)))
     y = number("mean", titles[1], domain=heights(kept) or (0, 1))
-    end = {"x": x, "y": y, "text": {"field": "end"}}
-    label = mark("text", None, end, align="right", baseline="bottom", dy=-5, clip=True)
-    label["transform"] = [{"filter": "datum.end"}]
-    return panels([*_band_marks(None, {"x": x, "y": y}, looks, legend=False), label], rows, height=130, width=width)
+    found = {name: look for name, look in looks.items() if any(row["name"] == name for row in rows)}
+    key = {"orient": "top", "symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 2, "columns": width // 170}
+    return panels(_band_marks(None, {"x": x, "y": y}, found, **key), rows, height=130, width=width)
 
 
 def outliers(bands: Mapping[str, Band]) -> list[str]:
@@ -177,7 +187,7 @@ def draw_bands(
     titles: tuple[str, str],
     *,
     height: float = 380,
-    whole: bool = False,
+    counts: bool = False,
     logs: tuple[bool, bool] = (False, False),
     singles: Sequence[Mapping[str, Any]] = (),
     picks: Mapping[str, Mapping[str, Any]] | None = None,
@@ -188,17 +198,18 @@ def draw_bands(
         bands: By name.
         titles: What the horizontal and the vertical axis show.
         height: Of the panel in pixels.
-        whole: Whether the vertical axis begins at zero and shows all; else the fall from an initial loss is cut off.
+        counts: Whether these are counts, drawn as steps on an axis from zero; else the fall from an initial loss is cut
+            off.
         logs: Whether the two axes are logarithmic.
-        singles: Points of single trials: `name`, `trial` (one line through those of a trial), `x`, `mean`, `state` and
-            whatever a click is to give.
+        singles: Points of single trials: `name`, `trial` (one line through those of a trial, `wide` or not), `x`,
+            `mean`, `state` and whatever a click is to give.
         picks: By name of a band, what a click on a point of it is to give; None: a click does nothing.
     """
     limits: tuple[float, float] | None = None
-    if whole:
+    if counts:
         limits = (0.0, 1.05 * max((high for band in bands.values() for high in band.high), default=1.0) or 1.0)
     elif not logs[1]:
-        limits = heights(bands.values())
+        limits = heights(bands.values()) or heights(_bands_of(singles))
     named = {name: wrapped(name, NAME) for name in (*bands, *(str(row["name"]) for row in singles))}
     highest = sorted(named, key=lambda name: -bands[name].mean[-1] if name in bands else math.inf)
     shown = {named[name]: looks[name] for name in highest}
@@ -208,6 +219,8 @@ def draw_bands(
     ]
     alone = [{**row, "name": named[str(row["name"])]} for row in singles]
     parts = [*_band_marks(rows, {"x": x, "y": y}, shown)]
+    if counts:
+        parts = [mark("line", rows, parts[1]["encoding"], strokeWidth=1.8, interpolate="step-after")]
     target = len(parts) - 1
     if limits is not None and len(bands) <= MOST_ENDS:
         parts.insert(1, _ends(bands, x, y, 13 * (limits[1] - limits[0]) / height))
@@ -216,7 +229,8 @@ def draw_bands(
         tone = by_look("name", shown, "color")
         tip = [{"field": key, "title": key} for key in ("trial", "x", "mean")]
         ends = {"condition": {"test": "datum.end", "value": 70}, "value": 9}
-        parts.append(mark("line", alone, {"x": x, "y": y, "detail": {"field": "trial"}, **tone}, strokeWidth=1,
+        width = {"condition": {"test": "datum.wide", "value": 3}, "value": 1}
+        parts.append(mark("line", alone, {"x": x, "y": y, "detail": {"field": "trial"}, "strokeWidth": width, **tone},
                           opacity=0.75, clip=True))  # fmt: skip
         cross = palette.verdict("diverged").mark
         shape = {"condition": {"test": "datum.end", "value": cross}, "value": "circle"}
@@ -230,6 +244,15 @@ def draw_bands(
         zoom = {"type": "interval", "zoom": "wheel![event.shiftKey]"}
         parts[0]["params"] = [{"name": "zoom", "select": zoom, "bind": "scales"}]
     return layers(parts, height)
+
+
+def _bands_of(singles: Sequence[Mapping[str, Any]]) -> list[Band]:
+    """The line of each single trial as a band."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in singles:
+        lines.setdefault(row["trial"], []).append((row["x"], row["mean"]))
+    drawn = [tuple(zip(*points, strict=True)) for points in lines.values()]
+    return [Band(x, mean, mean, mean, 1) for x, mean in drawn]
 
 
 def _ends(bands: Mapping[str, Band], x: Spec, y: Spec, gap: float) -> Spec:
@@ -248,11 +271,17 @@ def _points(name: str, one: Band, more: Mapping[str, Any], n: int | None = None)
     ]
 
 
-def _band_marks(rows: list[Spec] | None, channels: Spec, looks: Mapping[str, Look], legend: bool = True) -> list[Spec]:
-    """Layers that draw the rows of `_points`; of None, the data of the panel that they are in."""
-    tone = by_look("name", looks, "color", legend=legend)
-    dashed = by_look("name", looks, "color", "strokeDash", legend=legend)
-    marked = by_look("name", looks, "color", "shape", "strokeDash", legend=legend)
+def _band_marks(
+    rows: list[Spec] | None, channels: Spec, looks: Mapping[str, Look], legend: bool = True, **more: Any
+) -> list[Spec]:
+    """Layers that draw the rows of `_points`; of None, the data of the panel that they are in.
+
+    Args:
+        more: Of the legend.
+    """
+    tone = by_look("name", looks, "color", legend=legend, **more)
+    dashed = by_look("name", looks, "color", "strokeDash", legend=legend, **more)
+    marked = by_look("name", looks, "color", "shape", "strokeDash", legend=legend, **more)
     x, y = channels["x"], channels["y"]
     tip = [{"field": key, "title": key} for key in ("name", "x", "mean", "trials")]
     parts = [

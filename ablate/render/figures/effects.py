@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from ablate.analysis.changes import setting_titles
 from ablate.analysis.effects import EffectRow, Side, StudyEffects, StudyImportances
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, decimals_for, fixed
@@ -33,6 +34,8 @@ NAME = 48
 """Characters of a name on one line."""
 MOST_CELLS = 40
 """Settings on each side of the heat map on a page; of more none is drawn."""
+TOGETHER = "interactions and noise"
+"""What no switch explains by itself."""
 MOST_PRINTED = 16
 """The same in a report."""
 
@@ -184,27 +187,37 @@ def draw_pairs(effects: StudyEffects, palette: Palette) -> Spec:
 
 
 def draw_importances(importances: StudyImportances, metric: str, palette: Palette) -> Spec:
-    """A bar for each switch and axis, the most important first, and a hollow one for the rest."""
+    """A bar for each switch and axis, the most important first, and a hollow one for the rest.
+
+    Bars are pale, so that the bounds of an interval stand out in them; the share stands behind both.
+    """
+    titles = setting_titles(factor.factor for factor in importances.factors)
     rows: list[Spec] = [
-        {"name": factor.factor, "share": 100 * factor.share,
+        {"name": titles[factor.factor], "share": 100 * factor.share, "text": _percent(factor.share),
          "low": None if factor.low is None else 100 * factor.low,
-         "high": None if factor.high is None else 100 * factor.high}
+         "high": None if factor.high is None else 100 * factor.high,
+         "end": 100 * max(factor.share, factor.high or 0.0)}
         for factor in importances.factors
     ]  # fmt: skip
-    rest = {"name": "together, and noise", "share": 100 * importances.rest}
+    rest = {"name": TOGETHER, "share": 100 * importances.rest, "text": _percent(importances.rest),
+            "end": 100 * importances.rest}  # fmt: skip
     x = number("share", f"share of the variance of {metric} (%)") | {"scale": {"zero": True}}
     y = names("name", [str(row["name"]) for row in (*rows, rest)])
     tip = [{"field": key, "title": key} for key in ("name", "share", "low", "high")]
     known = [row for row in rows if row["low"] is not None and row["high"] is not None]
     ends = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y}
+    colour = palette.look(0).colour
     return layers(
         [
-            mark("bar", rows, {"x": x, "y": y, "tooltip": tip}, color=palette.look(0).colour, height={"band": 0.6}),
+            mark("bar", rows, {"x": x, "y": y, "tooltip": tip}, color=colour, fillOpacity=0.35, stroke=colour,
+                 height={"band": 0.6}),
             mark("bar", [rest], {"x": x, "y": y, "tooltip": tip}, color="transparent", stroke=palette.ink,
                  strokeDash=[3, 2], height={"band": 0.6}),
             mark("rule", known, ends, strokeWidth=1.5),
             *(mark("tick", known, {"x": {**x, "field": end}, "y": y}, size=8, thickness=1.5, color=palette.ink)
               for end in ("low", "high")),
+            mark("text", [*rows, rest], {"x": {**x, "field": "end"}, "y": y, "text": {"field": "text"}}, align="left",
+                 dx=6),
         ],
         26 * (len(rows) + 1),
     )  # fmt: skip
@@ -336,9 +349,15 @@ def _importance_blocks(importances: StudyImportances, metric: str, pictures: Map
     yield Paragraph(how_to_read_importances(importances, metric))
     if "importances" in pictures:
         yield pictures["importances"]
-    rows = tuple((factor.factor, _percent(factor.share), _range(factor)) for factor in importances.factors)
-    rest = (("interactions and noise", _percent(importances.rest), MISSING),)
-    yield Grid(("switch or axis", "share", "interval"), (rows, rest), frozenset({0}))
+    yield importance_table(importances)
+
+
+def importance_table(importances: StudyImportances) -> Grid:
+    """The share of each switch and axis with its interval, the most important first, then the rest."""
+    titles = setting_titles(factor.factor for factor in importances.factors)
+    rows = tuple((titles[factor.factor], _percent(factor.share), _range(factor)) for factor in importances.factors)
+    return Grid(("switch or axis", "share", "interval"), (rows, ((TOGETHER, _percent(importances.rest), MISSING),)),
+                frozenset({0}))  # fmt: skip
 
 
 def how_to_read_importances(importances: StudyImportances, metric: str) -> str:

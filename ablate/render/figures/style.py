@@ -78,6 +78,11 @@ class Palette:
         """The colour of areas behind marks."""
         return "#2a323d" if self.dark else "#e6e9ed"
 
+    @property
+    def ground(self) -> str:
+        """The colour behind a figure: of the paper, or of the page."""
+        return self.paper or ("#11161d" if self.dark else "#ffffff")
+
     def look(self, index: int) -> Look:
         """The look with this number: seven colours, then the same with another dash; marks differ too."""
         colours = _DARK if self.dark else _LIGHT
@@ -206,11 +211,15 @@ def names(field: str, order: Sequence[str], **more: Any) -> Spec:
             **more}  # fmt: skip
 
 
-def by_look(field: str, looks: Mapping[str, Look], *channels: str, legend: bool = True) -> Spec:
-    """Channels (`color`, `shape`, `strokeDash`) that draw each name in its look, with one legend for all of them."""
+def by_look(field: str, looks: Mapping[str, Look], *channels: str, legend: bool = True, **more: Any) -> Spec:
+    """Channels (`color`, `shape`, `strokeDash`) that draw each name in its look, with one legend for all of them.
+
+    Args:
+        more: Of the legend.
+    """
     of = {"color": lambda look: look.colour, "shape": lambda look: look.mark, "strokeDash": lambda look: [*look.dash]}
     widest = max(map(len, looks), default=0)
-    shown = {"columns": max(1, min(4, 48 // (widest + 4)))} if legend else None
+    shown = {"columns": max(1, min(4, 48 // (widest + 4))), **more} if legend else None
     scales = {channel: {"domain": [*looks], "range": [*map(of[channel], looks.values())]} for channel in channels}
     return {
         channel: {"field": field, "type": "nominal", "scale": scale, "legend": shown, "title": None}

@@ -31,7 +31,7 @@ from ablate.render.figures.effects import SIDES, by_size
 from ablate.render.figures.style import Look, Palette
 from ablate.render.formats import Format, Place
 from ablate.render.interval import Axis, Span, axis_svg, interval_svg
-from ablate.spec.design import split_place
+from ablate.spec.design import BASELINE, split_place
 
 _LOOKS: dict[GroupKey, str] = {
     "better": "better",
@@ -251,7 +251,7 @@ def verdict_table(
     def cells(key: GroupKey, row: AnswerRow) -> tuple[str, ...]:
         drawn = look(_LOOKS[key])
         word, variant = verdict_word(key, row), split_place(row.variant)[0]
-        name = "" if row.combines or variant == row.label else f" <code>{escape(variant)}</code>"
+        name = "" if row.combines or variant in (row.label, BASELINE) else f" <code>{escape(variant)}</code>"
         warning = f" <em>{escape(row.warning)}</em>" if row.warning else ""
         words = escape(row.label) if link is None else f'<a href="{escape(link(row))}">{escape(row.label)}</a>'
         return (
