@@ -185,7 +185,7 @@ def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
 
     def draw(palette: Palette) -> Spec:
         looks = {name: palette.look(number) for number, name in enumerate(lines)}
-        return draw_bands(lines, looks, palette, (axis, "trials that have ended"), height=260, counts=True)
+        return draw_bands(lines, looks, palette, (axis, "trials that have ended"), height=260, whole=True, stepped=True)
 
     counts = "; ".join(f"{len(times):,} on {name}" for name, times in known.items())
     chart(draw, "throughput", f"Trials that have ended against time: {counts}"[:1000])

@@ -233,7 +233,7 @@ def test_curves_are_cut_at_the_top_unless_all_is_wanted() -> None:
     falls = (9.0, 2.0, 1.6, 1.3, 1.0)
     band = Band((0.0, 1.0, 2.0, 3.0, 4.0), falls, falls, falls, 1)
     cut, whole = (
-        marks(draw_bands({"a": band}, {"a": PAPER.look(0)}, PAPER, ("steps", "x"), counts=all_), "line")[0]
+        marks(draw_bands({"a": band}, {"a": PAPER.look(0)}, PAPER, ("steps", "x"), whole=all_, stepped=all_), "line")[0]
         for all_ in (False, True)
     )
     assert cut["encoding"]["y"]["scale"]["domain"][1] < 3

@@ -187,7 +187,8 @@ def draw_bands(
     titles: tuple[str, str],
     *,
     height: float = 380,
-    counts: bool = False,
+    whole: bool = False,
+    stepped: bool = False,
     logs: tuple[bool, bool] = (False, False),
     singles: Sequence[Mapping[str, Any]] = (),
     picks: Mapping[str, Mapping[str, Any]] | None = None,
@@ -198,15 +199,15 @@ def draw_bands(
         bands: By name.
         titles: What the horizontal and the vertical axis show.
         height: Of the panel in pixels.
-        counts: Whether these are counts, drawn as steps on an axis from zero; else the fall from an initial loss is cut
-            off.
+        whole: Whether the vertical axis begins at zero and shows all; else the fall from an initial loss is cut off.
+        stepped: Whether a line keeps its height until its next point, as a count does.
         logs: Whether the two axes are logarithmic.
         singles: Points of single trials: `name`, `trial` (one line through those of a trial, `wide` or not), `x`,
             `mean`, `state` and whatever a click is to give.
         picks: By name of a band, what a click on a point of it is to give; None: a click does nothing.
     """
     limits: tuple[float, float] | None = None
-    if counts:
+    if whole:
         limits = (0.0, 1.05 * max((high for band in bands.values() for high in band.high), default=1.0) or 1.0)
     elif not logs[1]:
         limits = heights(bands.values()) or heights(_bands_of(singles))
@@ -219,7 +220,7 @@ def draw_bands(
     ]
     alone = [{**row, "name": named[str(row["name"])]} for row in singles]
     parts = [*_band_marks(rows, {"x": x, "y": y}, shown)]
-    if counts:
+    if stepped:
         parts = [mark("line", rows, parts[1]["encoding"], strokeWidth=1.8, interpolate="step-after")]
     target = len(parts) - 1
     if limits is not None and len(bands) <= MOST_ENDS:
