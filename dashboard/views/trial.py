@@ -139,10 +139,14 @@ def _choose(record: StudyRecord) -> str | None:
     asked = boxes[2].text_input("Or by its key", key="trial", bind="query-params", placeholder="its first characters")
     if asked:
         try:
-            return store().trial(asked.strip()).key
+            key = store().trial(asked.strip()).key
         except NotFoundError as error:
             st.error(prose(str(error)))
             return None
+        for planned in (one for one in record.planned if one.key == key):
+            with boxes[0]:
+                link("trial", "Choose by variant and seed", variant=planned.variant, seed=str(planned.seed))
+        return key
     if not names:
         st.info("This study has planned no trial yet.")
         return None

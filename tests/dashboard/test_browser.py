@@ -228,7 +228,10 @@ def test_a_trial_is_seen_from_inside(page: Page, place: Workplace, tmp_path: Pat
         recorded = store.recordings(key)
     page.open(f"/trial?study=tiny&trial={key}")
     norms = [one.values["gradients"]["block 1 mixer"] for one in recorded if "gradients" in one.values]
-    page.tab.get_by_role("combobox", name="Of the").click()
+    box = page.tab.get_by_role("combobox", name="Of the")
+    box.scroll_into_view_if_needed()
+    page.settle()  # a list closes where the page still scrolls
+    box.click()
     page.tab.get_by_role("option", name="mixer").click()
     told = f"block 1 from {norms[0]:.3g} to {norms[-1]:.3g}"
     page.tab.locator(f'[aria-label="2-norm of the gradient before clipping by block: {told}"]').wait_for()
