@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import AXES, Band, band, line
 from ablate.analysis.numbers import MISSING, count, decimals_for, duration, fixed, scaled
@@ -187,9 +188,11 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge(trial.state, color=STATES[trial.state])  # type: ignore[arg-type]
         if row is not None and row.verdict_sentence:
-            evidence = evidence_link("evidence", at_task(row.name, task))
-            said = f"The verdict on its variant: **{prose(row.verdict_sentence)}** ({evidence})"
-            st.markdown(said, width="content")
+            word, _, reason = row.verdict_sentence.partition(": ")
+            said = f"The verdict on its variant: **{prose(in_answer(word))}**" + (
+                f", {prose(reason)}" if reason else ""
+            )
+            st.markdown(f"{said} ({evidence_link('evidence', at_task(row.name, task))})", width="content")
     if trial.state is TrialState.DIVERGED:
         step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""
         st.warning(f"Diverged{step}: {prose(trial.reason)}", icon=":material/trending_up:")

@@ -9,6 +9,7 @@ from functools import partial
 from statistics import quantiles
 from typing import Any
 
+from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.columns import groups
 from ablate.analysis.course import course_cell, course_limits
 from ablate.analysis.curves import Axis, Band, band, heights, line
@@ -151,7 +152,7 @@ def band_panels(
     rows: list[Spec] = []
     for name, own in shown.items():
         word = verdicts.get(name)
-        said = f"{word}, {own.mean[-1]:.4g}" if word else f"{own.mean[-1]:.4g}"
+        said = f"{in_answer(word)}, {own.mean[-1]:.4g}" if word else f"{own.mean[-1]:.4g}"
         panel = {"panel": f"{wrapped(name, PANEL_NAME)}\n{said}"}
         if (beside := baselines.get(name)) in bands:
             rows += _points("baseline", bands[beside], panel)
