@@ -131,11 +131,11 @@ def places(file: str, code: str) -> Iterator[partial[Mutant | None]]:
 
 
 def _mutant(file: str, code: str, operator: Operator, occurrence: int, first: int, last: int) -> Mutant | None:
-    """The mutant of an occurrence; None if it is not Python."""
-    mutated = mutate_code(code, operator, occurrence)
+    """The mutant of an occurrence; None if it is not Python, or Cosmic Ray cannot make it, as of `(A, module.B)`."""
     try:
+        mutated = mutate_code(code, operator, occurrence)
         compile(mutated, file, "exec")
-    except SyntaxError:
+    except (AttributeError, SyntaxError):
         return None
     pairs = zip(code.splitlines(), mutated.splitlines(), strict=False)
     before, after = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))

@@ -38,6 +38,11 @@ def test_each_fault_is_made_and_nothing_in_annotations() -> None:
     assert made("@dataclass(frozen=True)\nclass A:\n    b: int | None\n") == set()
 
 
+def test_an_exception_of_a_module_among_others_is_left_as_it_is() -> None:
+    found = made("try:\n    f()\nexcept (OSError, csv.Error):\n    g()\n")
+    assert {after for _, after in found} == {"except (CosmicRayTestingException, csv.Error):"}
+
+
 def test_a_sample_has_as_many_of_each_package_and_none_that_is_accepted() -> None:
     files = ["ablate/stats/schedule.py", "ablate/store/rows.py"]
     drawn = draw(files, 10, 3, set())
