@@ -243,11 +243,11 @@ def test_a_worker_that_dies_gives_its_place_and_devices_to_the_next(
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("ablate.execution.local._killed_for_memory", lambda: 5)
-    engine = LocalEngine(RunOptions(cache=folder / "cache", device="cuda", gpus=0.5))
-    for number in range(4):
+    engine = LocalEngine(RunOptions(cache=folder / "cache", device="cuda", gpus=0.5, workers=3))
+    for number in range(3):
         engine.submit(Job(number, (JobMember("{}", 0),), "f"))
     assert [(worker.slot, worker.devices) for worker in engine._workers] == [
-        (number, (f"cuda:{number % 2}",)) for number in range(4)
+        (number, (f"cuda:{number % 2}",)) for number in range(3)
     ]
     assert (engine.room(), engine.poll(0.0)) == (0, [])
     lost = engine._workers[1]
@@ -269,7 +269,7 @@ def test_a_worker_that_dies_gives_its_place_and_devices_to_the_next(
     assert (engine._workers[-1].slot, engine._workers[-1].devices) == (1, ("cuda:1",))
     left: list[Any] = [worker.process for worker in engine._workers]
     engine.close()
-    assert [process.stopped for process in left] == [["terminate"]] * 4
+    assert [process.stopped for process in left] == [["terminate"]] * 3
 
 
 @pytest.mark.parametrize("pinned", [True, False])
