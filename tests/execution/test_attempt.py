@@ -54,7 +54,10 @@ def test_a_job_that_sends_its_curve_again_begins_with_an_empty_one(folder: Path,
     attempt = attempt_of(folder)
     attempt.add(point(2, 5.0, compile_seconds=2.0))
     history = [(0, {"lr": 0.1}), (4, {"lr": 0.2})]
-    attempt.begin_again() if how == "begin_again" else attempt.restart_with(history)
+    if how == "begin_again":
+        attempt.begin_again()
+    else:
+        attempt.restart_with(history)
     assert (attempt.curve, attempt.recordings) == ([], [])
     expected = (2, None) if how == "begin_again" else (1, WORKER)
     assert (attempt.number, attempt.worker) == expected

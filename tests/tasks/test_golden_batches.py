@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -165,12 +164,11 @@ def scored(plain: dict[str, Any], folder: Path) -> dict[str, list[float]]:
         logits[1, ::2] += 9 * functional.one_hot(told.clamp(min=0), shape[-1])[::2]
         return logits, {name: values.expand(2, *values.shape) for name, values in batch.items()}
 
-    sums = Counter[str](), Counter[str]()
+    sums: dict[str, torch.Tensor] = {}
     for batch in task.validation_batches(4):
         for name, values in task.measure(*outputs(batch)).items():
-            for member, value in enumerate(values.tolist()):
-                sums[member][name] = sums[member][name] + torch.tensor(value)
-    whole = {name: [of[name].tolist() for of in sums] for name in sums[0]}
+            sums[name] = sums.get(name, torch.zeros_like(values)) + values
+    whole = {name: values.tolist() for name, values in sums.items()}
     trained = outputs(task.train_batch(6, 7, 5))
     read = task.scored(trained[1])
     numbers = {"loss": task.loss(*trained).tolist(), "terms": task.loss_terms(trained[1]).tolist()}
