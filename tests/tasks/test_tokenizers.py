@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import itertools
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ablate.errors import DataError
-from ablate.tasks.corpus import Corpus
-from ablate.tasks.language_model import LanguageModelSpec
+from ablate.spec.task import TaskSpec
 from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec, subwords
 from ablate.tasks.tokenizers.library import BpeSpec
 from ablate.tasks.tokenizers.plain import ByteTokenizer
@@ -89,13 +89,39 @@ def test_training_is_the_same_in_another_process_with_another_number_of_threads(
     assert saved[0] == saved[1]
 
 
-def test_real_tokenizer_is_exact_and_learnt_from_training_documents_alone(
-    spec: LanguageModelSpec, tokenizer: Tokenizer, corpus: Corpus
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        ("language_model", {"text": "a"}),
+        ("masked_language_model", {"text": "a"}),
+        ("classification", {"text": "a", "label": "label"}),
+        ("matching", {"first": "a", "second": "b", "label": "label"}),
+        ("translation", {"source": "a", "target": "b", "validation_pairs": 5}),
+        ("language_mixture", {}),
+    ],
+)
+def test_a_vocabulary_is_learnt_from_the_texts_to_train_on_alone(
+    kind: str, columns: dict[str, Any], tmp_path: Path
 ) -> None:
-    assert tokenizer.vocabulary == 2048
-    again = spec.tokenizer.train([document.text for document in corpus.documents_in("train")])
-    for document in itertools.islice(corpus.documents_in("validation"), 20):
-        assert np.array_equal(again.encode(document.text), tokenizer.encode(document.text))
+    """Each text has a character of its own; those of held-out texts are unknown."""
+    letters = {
+        column: [chr(start + number) for number in range(40)] for column, start in (("a", 0x4E00), ("b", 0x5E00))
+    }
+    rows = [
+        {**{column: f"{of[number]} {column} text" for column, of in letters.items()}, "label": "xy"[number % 2]}
+        for number in range(40)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data: dict[str, Any] = {"data": f"file:{tmp_path}/rows.jsonl", **columns}
+    if kind == "language_mixture":
+        data = {"sources": {column: {"data": data["data"], "weight": 1, "text": column} for column in letters}}
+    spec = TaskSpec.parse({"kind": kind, **data, "tokenizer": "chars", "context": 12})
+    task: Any = spec.open(tmp_path / "cache", spec.prepare(tmp_path / "cache", lambda line: None))
+    known = {*(task.codec() or task.tokenizer).units}
+    trained = sum(count for split, count in task.describe().rows.items() if split.startswith("train"))
+    sides = 1 if kind == "language_mixture" else len({"a", "b"} & {*columns.values()})
+    assert len(known & {*letters["a"], *letters["b"]}) == trained * sides
+    assert 40 > trained / (2 if kind == "language_mixture" else 1) >= 30
 
 
 def test_characters_are_lossless_but_for_unknown_ones() -> None:
