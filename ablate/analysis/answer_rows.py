@@ -134,8 +134,9 @@ class AnswerGroup:
 
 
 def in_answer(verdict: str) -> str:
-    """What an answer and the legends of figures call a verdict."""
-    return _WORDS.get(verdict, verdict)
+    """A verdict, or a sentence that begins with one, in the words of answers and of the legends of figures."""
+    word, colon, reason = verdict.partition(":")
+    return f"{_WORDS.get(word, word)}{colon}{reason}"
 
 
 def verdict_word(key: GroupKey, row: AnswerRow) -> str:

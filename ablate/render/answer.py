@@ -311,7 +311,7 @@ VERDICT_MARKS = {
     "diverged": "×",
 }
 """How the verdict on a variant is written beside its value in a matrix."""
-MARKS_HELP = "▲ better, ▼ worse, = not worse, ? undecided"
+MARKS_HELP = "▲ better, ▼ worse, = as good, ? undecided"
 MOST_COMBINED = 2
 """Combinations in a group that are shown where a study has more than `FEW` variants."""
 

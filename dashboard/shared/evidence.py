@@ -32,7 +32,7 @@ from ablate.render.figures.style import Palette
 from ablate.render.formats.html import effects_table, group_mark, scale_forest, verdict_table
 from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState, VariantRecord
-from dashboard.shared.exports import chart, dark, image, plain_table
+from dashboard.shared.exports import chart, dark, image, plain_table, show_grid
 from dashboard.shared.frame import STUDY, address, link
 from dashboard.shared.pictures import BlockPicture, block_pictures
 from dashboard.shared.results import compared, report_on, runs
@@ -75,7 +75,7 @@ def _close() -> None:
 def _draw(study_report: StudyReport, variant: str, task: str) -> None:
     explained, record = why(study_report, variant), study_report.record
     variants = {other.name: other for other in record.variants}
-    st.markdown(f"{prose(explained.sentence)}  \n`{variant}`")
+    st.markdown(f"{prose(in_answer(explained.sentence))}  \n`{variant}`")
     _tasks(study_report, variant)
     _seeds(study_report, variant, task, explained.seeds)
     st.markdown("\n".join(f"- **{escape(label)}** {prose(text)}" for label, text in explained.facts.items()))
@@ -101,7 +101,7 @@ def _tasks(study_report: StudyReport, variant: str) -> None:
     for task, on_task in study_report.tasks.items():
         row = next((row for row in on_task.variants if row.name == variant), None)
         if row is not None and row.verdict_sentence:
-            st.markdown(f"- {evidence_link(task, at_task(variant, task))}: {prose(row.verdict_sentence)}")
+            st.markdown(f"- {evidence_link(task, at_task(variant, task))}: {prose(in_answer(row.verdict_sentence))}")
 
 
 def _seeds(study_report: StudyReport, variant: str, task: str, differences_by_seed: Mapping[Any, float]) -> None:
@@ -226,7 +226,7 @@ def show_answer(study_report: StudyReport) -> None:
         shown = _chosen_groups(answer)
         rows = [(group.key, row) for group in answer.groups if group.key in shown for row in group.rows]
         if answer.along is not None:
-            plain_table(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}")
+            show_grid(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}")
         st.html(table(answer, _page(rows)))
         key = " · ".join(f"{group_mark(group.key)} {group.title}" for group in answer.groups)
         st.caption(prose(f"{key}. {answer_note(answer)}"))

@@ -39,6 +39,7 @@ from dashboard.shared.exports import (
     picture,
     plain_table,
     report_figure,
+    show_grid,
     table_files,
 )
 from dashboard.shared.frame import begin_page
@@ -90,7 +91,7 @@ def _suite(study: str, study_report: StudyReport) -> None:
     told = "; ".join(f"{row[0]} {', '.join(row[1:])}" for row in rows[:20])
     st.header("Tasks", anchor=False)
     chart(partial(profile, study_report), "profile", f"Scores of the variants on {', '.join(table.titles[2:])}: {told}")
-    plain_table(table, f"{len(rows)} rows of variants, a column for each task")
+    show_grid(table, f"{len(rows)} rows of variants, a column for each task")
     st.caption(prose(matrix_note(answer)))
     frame = pd.DataFrame(rows, columns=list(table.titles))
     export(dict(table_files(f"{study}_tasks", frame)) | report_figure(study, "profile"), "tasks")

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import Comparison, Difference, read_comparison
@@ -110,7 +111,7 @@ def _lead(comparison: Comparison, labels: list[str], study: str, task: str) -> N
         around = "" if apart.low is None or apart.high is None else f" ± {(apart.high - apart.low) / 2:.2g}"
         said = f"**{escape(label)}**: {escape(metric)} {apart.difference:+.3g}{around} against {escape(labels[0])}"
         if row is not None and row.verdict_sentence:
-            said += f"; {prose(row.verdict_sentence)} ({evidence_link('evidence', at_task(row.name, task))})"
+            said += f"; {prose(in_answer(row.verdict_sentence))} ({evidence_link('evidence', at_task(row.name, task))})"
         st.markdown(said)
 
 

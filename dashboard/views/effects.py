@@ -34,7 +34,16 @@ from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.evidence import show_effects
-from dashboard.shared.exports import chart, export, figure_files, is_narrow, plain_table, show_table, table_files
+from dashboard.shared.exports import (
+    chart,
+    export,
+    figure_files,
+    is_narrow,
+    page_width,
+    plain_table,
+    show_table,
+    table_files,
+)
 from dashboard.shared.frame import begin_page
 from dashboard.shared.results import MEMBERSHIP, any_ended, missing
 from dashboard.shared.store import every, record, report
@@ -123,7 +132,7 @@ def _interactions(study: str) -> None:
     rows, draw = by_size(effects.interactions), partial(draw_pairs, effects)
     _headline(study)
     chart(
-        draw, "pairs",
+        partial(draw, width=page_width()), "pairs",
         f"Heat map of main effects (diagonal) and interactions (below it) on {effects.metric}; the largest "
         f"interaction is {effects.titles[rows[0].name]} with {rows[0].estimate:+.3g}",
     )  # fmt: skip

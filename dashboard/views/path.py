@@ -7,6 +7,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.numbers import count
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
 from ablate.render.figures.path import draw_path, outcome
@@ -115,7 +116,7 @@ def _row(number: int, one: Removal, removal_path: RemovalPath) -> dict[str, obje
         "low": paired.low if paired else None,
         "high": paired.high if paired else None,
         "verdict": one.verdict.word,
-        "what became of it": one.reason,
+        "what became of it": in_answer(one.reason),
     }
 
 

@@ -80,7 +80,8 @@ def _inline(page: str) -> None:
     for variable, colour in re.findall(r"(--[\w-]+): (#\w+);", colours(palette)):
         body = body.replace(f"var({variable})", colour)
     body = re.sub(r"<svg.*?</svg>", lambda svg: image(svg[0].replace("currentColor", palette.ink)), body)
-    st.html(f"<style>@scope (.slides) {{{re.sub(':root|body(?= {)', ':scope', style)}}}</style>")
+    style = re.sub(":root|body(?= {)", ":scope", style) + ":is(dl, dt, dd) { padding: 0 !important; }"
+    st.html(f"<style>@scope (.slides) {{{style}}}</style>")
     st.html(f'<div class="slides">{body}</div>')
 
 

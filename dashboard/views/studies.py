@@ -125,7 +125,9 @@ def _legend(words: list[str]) -> None:
     """What the colours of these verdicts mean."""
     looks = Palette(dark()).verdicts(words).items()
     said = " ".join(
-        f'<span style="color: {look.colour}">{character(look)}</span> {html.escape(label)}' for label, look in looks
+        f'<span style="white-space: nowrap"><span style="color: {look.colour}">{character(look)}</span> '
+        f"{html.escape(label)}</span>"
+        for label, look in looks
     )
     if said:
         st.html(f"<small>Verdicts: {said}</small>")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from ablate.analysis.study import read_study
 from ablate.analysis.suite import on_task
 from ablate.errors import NotFoundError
 from ablate.render.answer import answer_text
+from ablate.render.figures.profile import matrix
 from ablate.store.records import TrialState
 
 TRIVIAL = {"recall": 0.25, "copy": 0.5, "parity": 0.5}
@@ -189,6 +191,14 @@ def test_claims_name_a_task_or_are_about_the_mean(values: Values) -> None:
     assert judged[0].sentence.startswith("supported: on parity delta is at least")
     assert judged[0].evidence["task"] == "parity"
     assert judged[1].evidence["metric"] == "score"
+
+
+def test_the_matrix_calls_variants_as_the_rows_above_it_do(values: Values) -> None:
+    answer = answer_of(read_study(suite(values), "a_study"))
+    assert answer.suite is not None
+    rows = tuple(replace(row, words=f"the change of {row.variant}") for row in answer.suite.rows)
+    shown = matrix(replace(answer, suite=replace(answer.suite, rows=rows))).groups[0]
+    assert [row[0] for row in shown] == [row.words for row in rows]
 
 
 def test_a_task_that_no_model_has_learnt_is_said(values: Values) -> None:

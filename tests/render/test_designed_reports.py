@@ -124,10 +124,10 @@ def test_effects_are_drawn_with_their_intervals_main_effects_first() -> None:
 
 
 def test_the_heat_map_leaves_out_what_the_trials_cannot_tell() -> None:
-    (heat,) = marks(figure("interactions", "grid"), "rect")
+    parts = marks(figure("interactions", "grid"), "rect")
     found = findings("grid").report.effects
     assert found is not None
-    cells = {(row["line"], row["column"]): row["change"] for row in rows(heat)}
+    cells = {(row["line"], row["column"]): row["change"] for part in parts for row in rows(part)}
     names = ["=".join(row.settings[0]) for row in found.main]
     assert [cells[name, name] for name in names] == [row.estimate for row in found.main]
     assert cells[names[1], names[0]] == found.interactions[0].estimate
@@ -164,7 +164,7 @@ def test_the_front_names_its_points_and_the_baseline() -> None:
     front = findings("grid").front
     assert front is not None
     told = [point for point in front.points if point.on_front or point.variant == "baseline"]
-    assert {row["title"]: row["x"] for row in named} == {
+    assert {row["label"]: row["x"] for row in named} == {
         point.variant: point.values["parameters"].mean for point in told
     }
 

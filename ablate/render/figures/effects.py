@@ -13,6 +13,7 @@ from ablate.analysis.text import plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
     PANEL_NAME,
+    WIDTH,
     Look,
     Palette,
     Spec,
@@ -34,10 +35,12 @@ NAME = 48
 """Characters of a name on one line."""
 MOST_CELLS = 40
 """Settings on each side of the heat map on a page; of more none is drawn."""
-TOGETHER = "interactions and noise"
-"""What no switch explains by itself."""
 MOST_PRINTED = 16
 """The same in a report."""
+LEAST_LEVEL = 96
+"""Pixels of a column from which its name is not slanted."""
+TOGETHER = "interactions and noise"
+"""What no switch explains by itself."""
 
 
 SIDES: dict[Side, Callable[[Palette], Look]] = {
@@ -131,8 +134,12 @@ def _title(effects: StudyEffects) -> str:
     return f"change of {effects.metric}\n({better} is better)"
 
 
-def draw_pairs(effects: StudyEffects, palette: Palette) -> Spec:
-    """The heat map: main effects on the diagonal, interactions below it; blue better, brown worse, pale undecided."""
+def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) -> Spec:
+    """The heat map: main effects on the diagonal, interactions below it; blue better, brown worse, no colour undecided.
+
+    Args:
+        width: Where it is shown, which decides whether names below it are slanted.
+    """
     settings = [row.settings[0] for row in effects.main]
     labels = [wrapped(effects.titles[row.name], PANEL_NAME) for row in effects.main]
     found = {
@@ -167,7 +174,7 @@ def draw_pairs(effects: StudyEffects, palette: Palette) -> Spec:
     if effects.direction == "maximize":
         ends.reverse()
     domain = {"domain": [-most, 0, most], "range": [ends[0], middle, ends[1]], "type": "linear"}
-    angle = 0 if len(labels) < 7 else -35
+    angle = 0 if width / len(labels) > LEAST_LEVEL else -35
     x = names("column", labels, axis={"orient": "bottom", "labelAngle": angle, "title": None, "grid": False})
     y = names("line", labels)
     legend = {"title": _title(effects).split("\n"), "orient": "bottom", "gradientLength": 200, "titleLimit": 400}

@@ -93,8 +93,7 @@ def draw_front_panel(
     looked = {**by_look("stands", found, "shape"), **colour}
     if looks is not None:
         looked["shape"] |= {"legend": {**looked["shape"]["legend"], "symbolFillColor": palette.ink}}
-    around = "#10151d" if palette.dark else "#ffffff"
-    marks = mark("point", rows, {"x": x, "y": y, **looked, "tooltip": tip}, size=75, clip=True, stroke=around,
+    marks = mark("point", rows, {"x": x, "y": y, **looked, "tooltip": tip}, size=75, clip=True, stroke=palette.ground,
                  strokeWidth=0.8)  # fmt: skip
     if labels is None:
         labels = {one.variant: front.titles[one.variant] for one in front.points

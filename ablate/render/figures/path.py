@@ -96,20 +96,20 @@ def _losses(path: RemovalPath, labels: list[str], palette: Palette, *, named: bo
         *margin_marks(margin, "y"),
         mark("rule", known, {**shifted, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **tone}, strokeWidth=1.6),
         mark("point", rows, {**shifted, "y": y, **marks, "size": size, "tooltip": tip}),
-        *_named(rows, shifted, y) * named,
+        *(_named(rows, shifted, y, palette) if named else ()),
         mark("point", lost, {**shifted, "y": {"value": 8}, **marks, "tooltip": tip}, size=45),
     ]
 
 
-def _named(rows: list[Spec], shifted: Spec, y: Spec) -> list[Spec]:
-    """The names of removals that are no step, beside their marks."""
+def _named(rows: list[Spec], shifted: Spec, y: Spec, palette: Palette) -> list[Spec]:
+    """The names of removals that are no step, beside their marks, in front of the intervals of others."""
     others = [row for row in rows if row["word"] != STEP]
     reach = [end for row in rows for end in (row["low"], row["difference"], row["high"]) if end is not None]
     places = spread([row["difference"] for row in others], 14 * (max(reach) - min(reach)) / 210)
     put = [{**row, "place": place} for row, place in zip(others, places, strict=True)]
-    return [
-        mark("text", put, {**shifted, "y": {**y, "field": "place"}, "text": {"field": "name"}}, align="right", dx=-9)
-    ]
+    told = {**shifted, "y": {**y, "field": "place"}, "text": {"field": "name"}}
+    behind = {"stroke": palette.ground, "strokeWidth": 5, "strokeJoin": "round"}
+    return [mark("text", put, told, align="right", dx=-9, **look) for look in (behind, {})]
 
 
 def _row(one: Removal, label: str, shift: float, word: str) -> Spec:

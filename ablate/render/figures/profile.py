@@ -86,7 +86,7 @@ def matrix(answer: Answer) -> Grid:
 
     rows = tuple(
         (
-            row.variant,
+            row.words,
             MISSING if row.score is None else f"{row.score:.2f}" + _half(row.low, row.high),
             *map(interval, row.cells.values()),
         )
