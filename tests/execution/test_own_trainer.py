@@ -425,7 +425,7 @@ def test_a_file_that_loses_rows_while_it_is_written_is_refused(places: TrainerPl
 def test_a_program_that_is_ended_may_put_its_things_in_order(places: TrainerPlaces) -> None:
     code = (
         "import signal, sys, time; from pathlib import Path\n"
-        "def save(*_): Path(sys.argv[1] + '.saved').touch(); sys.exit()\n"
+        "def save(*_): time.sleep(0.1); Path(sys.argv[1] + '.saved').touch(); sys.exit()\n"
         "signal.signal(signal.SIGTERM, save)\n"
         'Path(sys.argv[1]).write_text(\'{"step": 1, "val_loss": 3.0}\\n\')\n'
         "time.sleep(600)"
