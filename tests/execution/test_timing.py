@@ -94,23 +94,24 @@ def test_a_round_is_as_many_calls_as_are_long_beside_the_clock(monkeypatch: pyte
 
 
 def test_a_study_times_its_variants_after_its_trials_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def study(store: Store, bench: Bench | None) -> Log:
-        log = Log()
+    def study(store: Store, bench: Bench | None) -> list[str]:
+        log, said = Log(), list[str]()
+        monkeypatch.setattr(log, "say", said.append)
         run_study(planner(tmp_path), store, ScriptedEngine(finish, size=1), ENVIRONMENT, log, bench=bench)
-        return log
+        return said
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ablate.execution.timing._ROUND_SECONDS", 0.001)
     with open_store(tmp_path / "a.db") as store:
-        study(store, None)
+        assert study(store, None) == []
         name = store.studies()[0].name
         assert not read_study(store, name).timed
-        study(store, BENCH)
+        assert study(store, BENCH) == ["timing 2 variants: steps of each in turns with the baseline, 0 s or more"]
         report = read_study(store, name)
         assert report.timed
         keys = [planned.key for planned in store.study(name).planned]
         first = store.timings(keys)
-        study(store, BENCH)
+        assert study(store, BENCH) == []
         assert store.timings(keys) == first, "what was timed is not timed again"
         study(store, Bench(torch.device("cpu"), 1, "cpu", again=True, seconds=0.0))
         assert store.timings(keys) != first
