@@ -165,9 +165,8 @@ def show_differences(record: StudyRecord, variant: VariantRecord) -> None:
         (change.path, *(_said(change.values.get(side)) for side in (0, 1))) for change in changed[:MOST_FIELDS]
     )
     if rows:
-        plain_table(
-            Grid(("field", "baseline", "this"), (rows,), frozenset(range(3))), "Fields that differ from the baseline"
-        )
+        grid = Grid(("field", "baseline", "this variant"), (rows,), frozenset(range(3)))
+        show_grid(grid, "Fields that differ from the baseline")
     if len(changed) > MOST_FIELDS:
         st.caption(f"and {len(changed) - MOST_FIELDS} more fields")
 

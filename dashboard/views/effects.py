@@ -164,8 +164,7 @@ def show_importances(study: str, *, with_table: bool = True) -> None:
         for factor, share, ends in rows
     ]
     draw = partial(draw_importances, importances, metric)
-    said = f"More of the variance of {metric} is explained by {told[0]} than by any other."
-    st.markdown(f"**{prose(said)}**")
+    st.markdown(f"**{prose(f'{told[0]} of the variance of {metric}, more than any other')}**")
     chart(draw, "importances", f"Shares of the variance explained: {', '.join(told[:20])}")
     if with_table:
         plain_table(grid, "Share of the variance that each switch or axis explains")

@@ -186,7 +186,7 @@ def _marked(rows: list[Spec], x: Spec, y: Spec, palette: Palette) -> list[Spec]:
             here = [row for row in here if (bool(numbers) and row[x["field"]] > middle) == right]
             look = {"align": "right" if right else "left", "dx": -9 if right else 9, "dy": 14 if below else -13}
             for halo in ({"stroke": palette.ground, "strokeWidth": 4}, {}):
-                text = {"x": x, "y": y, "text": {"field": "label"}}
+                text = {"x": x, "y": y, "text": {"field": "mark"}}
                 layers_of.append(mark("text", here, text, fontWeight="bold", **look, **halo))
     return layers_of
 

@@ -21,6 +21,7 @@ from written_stores import Ended, line, simple_store, variants_of, write_study
 from ablate.render.figures.curves import MOST_PANELS
 from ablate.store import Recording, TrialState, VariantRecord
 from ablate.store.records import DesignTraits
+from dashboard.shared.evidence import baseline_of
 from dashboard.shared.results import KEY, NAME, STATE, VARIANT, VERSUS, Filter, filtered, switches, trial_table
 
 Shown = Callable[..., AppTest]
@@ -57,16 +58,39 @@ def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path,
     (best,) = marks(history, "line")
     values = [row["value"] for row in rows(best)]
     assert [row["best"] for row in rows(best)] == list(itertools.accumulate(values, min))
-    labels = {row["place"]: row["label"] for one in marks(history, "text") for row in rows(one)}
-    assert labels == {0: "baseline", 7: "best: lr 0.00562"}, "words, without the path of the setting"
+    labels = {row["place"]: row["mark"] for one in marks(history, "text") for row in rows(one)}
+    assert labels == {0: "baseline", 7: "best"}
     lines = series(marks(curves, "point")[-1], "trial")
     assert len(lines) == 12
     assert sum({row["name"] for row in points} == {"pruned"} for points in lines.values()) == 4
     wide = {row["name"] for row in rows(marks(curves, "line")[-1]) if row["wide"]}
-    assert wide == {*labels.values()}
+    assert wide == {"baseline", "best: lr 0.00562"}, "words, without the path of the setting"
     assert len(rows(marks(pair, "point")[0])) == len(values)
-    assert {row["label"] for one in marks(pair, "text") for row in rows(one)} == wide
+    assert {row["mark"] for one in marks(pair, "text") for row in rows(one)} == {"baseline", "best"}
     assert {row["name"] for row in rows(marks(importances, "bar")[0])} == {"norm", "lr"}
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_trial_leads_with_words_and_its_difference_and_keeps_its_key_behind_a_click(
+    narrow: bool, searched: Path, shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for view in ("shared.exports", "views.trial"):
+        monkeypatch.setattr(f"dashboard.{view}.is_narrow", lambda: narrow)
+    name = f"norm=rms@{LR}=0.0005623"
+    page = shown("trial", searched, study="searched", variant=name, seed="0")
+    assert page.title[0].value.replace("\\", "") == "Trial: lr 0.000562, seed 0"
+    told = [(one.label, one.value) for one in page.metric][:2]
+    assert [label.replace("\\", "") for label, _ in told] == ["val_loss", "Minus the baseline's, same seed"]
+    assert [float(value) for _, value in told] == pytest.approx([3.7, 3.7 - 4.0])
+    assert page.selectbox(key="variant").value == name, "the address and links hold the name, the box shows the words"
+    key = f"{3:064x}"
+    listed = [one.proto.body for one in page.get("html")]
+    assert any('aria-label="Fields that differ from the baseline"' in one for one in listed)
+    assert any('class="cards"' in one for one in listed) is narrow, "a table in a narrow window would be cut"
+    (closed,) = (one for one in page.expander if "Key" in one.label)
+    shown_keys = [one for one in closed.get("html") if key in one.proto.body]
+    assert len(shown_keys) == sum(key in one for one in listed)
+    assert not any(key in one.value for one in page.markdown)
 
 
 def test_the_table_is_filtered_from_the_address(searched: Path, shown: Shown) -> None:
@@ -116,6 +140,23 @@ def test_the_table_calls_variants_by_words_and_compares_them_at_the_same_seed(ta
     assert [found[key][NAME] for key in ("baseline/0", "a/0", "b/1")] == ["baseline", "a", "b"]
     known = table.dropna(subset=[VERSUS])
     assert dict(zip(known[KEY], known[VERSUS], strict=True)) == {"a/0": -0.25}, "pruned, waiting or the baseline itself"
+
+
+def test_a_variant_of_a_ladder_is_compared_with_the_baseline_of_its_rung() -> None:
+    losses = {"baseline@rung=1": 4.0, "x@rung=1": 4.5, "baseline@rung=2": 3.0, "x@rung=2": 3.25}
+    store = fake_store({name: ({}, 100) for name in losses}, seeds=1)
+    space = {"design": {"kind": "ladder", "rungs": [2]}}
+    record = store.record = replace(store.record, space=space, baseline="baseline@rung=1")
+    for name, loss in losses.items():
+        store.add(name, 0, {"val_loss": loss})
+    found = trial_table(record, record.planned, store.trials([planned.key for planned in record.planned]))
+    assert {row[NAME]: row[VERSUS] for row in found.to_dict("records") if row[VERSUS] == row[VERSUS]} == {
+        "x@rung=1": 0.5, "x@rung=2": 0.25,
+    }  # fmt: skip
+    variants = {variant.name: variant for variant in record.variants}
+    assert {name: baseline_of(record, one).name for name, one in variants.items()} == {
+        name: name.replace("x", "baseline") for name in losses
+    }
 
 
 def test_many_variants_are_shown_page_by_page(tmp_path: Path, shown: Shown) -> None:

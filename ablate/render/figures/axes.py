@@ -218,9 +218,9 @@ def draw_parallel(
         for line, at in enumerate(heights) if at is not None
     ]  # fmt: skip
     ticks: list[dict[str, Any]] = [
-        {"axis": title, "at": height, "text": text, "align": "right" if down and height > 0.9 else "left"}
+        {"axis": title, "at": height, "text": text, "align": _align(height) if down else "left"}
         for title, column in zip(titles, columns.values(), strict=True)
-        for height, text in _ticks(column, room, APART * (3 if down else 1))
+        for height, text in _ticks(column, room, APART * (4 if down else 1))
     ]
     head = {"grid": False, "title": None, "domain": False, "ticks": False, "labelAngle": 0, "labelOverlap": False,
             "labelPadding": 6 + LINE * lines, "orient": "left" if down else "top"}  # fmt: skip
@@ -246,14 +246,19 @@ def draw_parallel(
             mark("line", lost, along, color=palette.grey, strokeDash=[3, 3], opacity=0.8) if lost else None,
             *(
                 mark("text", [tick for tick in ticks if (tick["text"].count("\n"), tick["align"]) == kind],
-                     {"x": x, "y": y, "text": {"field": "text"}}, align=kind[1], dx=4 if kind[1] == "left" else -4,
-                     dy=-8 - LINE * kind[0], fontSize=10, **halo)
+                     {"x": x, "y": y, "text": {"field": "text"}}, align=kind[1],
+                     dx={"left": 4, "center": 0, "right": -4}[kind[1]], dy=-8 - LINE * kind[0], fontSize=10, **halo)
                 for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {})
                 for kind in sorted({(tick["text"].count("\n"), tick["align"]) for tick in ticks})
             ),
         ],
         STEP_DOWN * len(titles) if down else 360,
     )  # fmt: skip
+
+
+def _align(height: float) -> str:
+    """Where a label stands at a place of an axis from left to right: within its ends."""
+    return "right" if height > 0.9 else "left" if height < 0.1 else "center"
 
 
 def _numbers(column: Column) -> list[float]:
