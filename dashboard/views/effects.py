@@ -158,11 +158,8 @@ def show_importances(study: str, *, with_table: bool = True) -> None:
         )
         return
     metric, grid = record(study).objective["metric"], importance_table(importances)
-    told = [
-        f"{factor} {share}{'' if ends == MISSING else f' ({ends})'}"
-        for rows in grid.groups
-        for factor, share, ends in rows
-    ]
+    rows = [row for group in grid.groups for row in group]
+    told = [f"{factor} explains {share}" + ("" if ends == MISSING else f" ({ends})") for factor, share, ends in rows]
     draw = partial(draw_importances, importances, metric)
     st.markdown(f"**{prose(f'{told[0]} of the variance of {metric}, more than any other')}**")
     chart(draw, "importances", f"Shares of the variance explained: {', '.join(told[:20])}")
