@@ -32,7 +32,7 @@ from ablate.render.figures.style import Palette
 from ablate.render.formats.html import effects_table, group_mark, scale_forest, verdict_table
 from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState, VariantRecord
-from dashboard.shared.exports import chart, dark, image, plain_table, show_grid
+from dashboard.shared.exports import chart, dark, image, show_grid
 from dashboard.shared.frame import STUDY, address, link
 from dashboard.shared.pictures import BlockPicture, block_pictures
 from dashboard.shared.results import compared, report_on, runs
