@@ -54,7 +54,8 @@ SIDEBAR = 232
 _LAYOUT = """
 [data-testid="stMainBlockContainer"] { padding-left: 2.5rem; padding-right: 2.5rem; }
 @media (max-width: 640px) {
-    [data-testid="stMainBlockContainer"] { padding-left: 1rem; padding-right: 1rem; }
+    [data-testid="stMainBlockContainer"] { padding: 3.5rem 1rem 2rem; }
+    [data-testid="stMain"] h1 { font-size: 1.35rem; }
 }
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] * { opacity: 1; }
 [data-testid="stSidebarUserContent"] [data-testid="stVerticalBlock"] { gap: 0.25rem; }

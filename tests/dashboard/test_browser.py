@@ -94,8 +94,10 @@ def test_a_phone_shows_rows_as_links_and_what_comes_first_at_the_top(page: Page,
     page.open("/?study=tiny")
     page.main.get_by_role("list", name="Studies").get_by_role("link").filter(has_text="tiny").click()
     page.tab.wait_for_url("**/answer?study=tiny*")
-    page.main.get_by_role("heading").first.wait_for()
+    headline = page.main.get_by_role("heading").first
+    headline.wait_for()
     page.settle()
+    assert headline.evaluate("all => parseFloat(getComputedStyle(all).fontSize)") < 24, "rows begin on the first screen"
     page.check_accessibility()
     page.open("/design")
     start = page.main.get_by_role("button", name="Start this study").bounding_box()
