@@ -125,6 +125,21 @@ def test_a_study_times_its_variants_after_its_trials_and_once(tmp_path: Path, mo
         assert len(store.timings([key])[key]) == 2
 
 
+@pytest.mark.parametrize("inference", [True, False])
+def test_a_study_says_how_long_its_timings_take(
+    inference: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten seconds for each side of two variants; with reading and writing three times as long."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ablate.execution.timing.time_side_by_side", lambda *_: None)
+    log, said = Log(), list[str]()
+    monkeypatch.setattr(log, "say", said.append)
+    bench = replace(BENCH, seconds=10.0, inference=inference)
+    with open_store(tmp_path / "a.db") as store:
+        run_study(planner(tmp_path), store, ScriptedEngine(finish, size=1), ENVIRONMENT, log, bench=bench)
+    assert said[-1].endswith(f"with the baseline, {120 if inference else 40} s or more")
+
+
 def test_inference_is_timed_where_a_space_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ablate.execution.timing._ROUND_SECONDS", 0.001)

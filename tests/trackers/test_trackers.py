@@ -322,6 +322,32 @@ def test_a_tracker_that_fails_costs_a_warning(folder: Path, store: Store, broken
     same(read_tensorboard(folder / "tracked"), stored(store))
 
 
+def test_a_tracker_says_once_why_it_is_left_alone(broken: type[Tracker], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be reached, too many messages wait for it, or it takes none after the study."""
+    monkeypatch.setattr(tracking, "_MOST_WAITING", 2)
+    monkeypatch.setattr(tracking, "_CLOSE_SECONDS", 0.2)
+    free, action = threading.Event(), tracking._Action("key", lambda session, runs: None)
+
+    def connect(self: Tracker) -> TrackerSession:
+        free.wait(60)
+        raise ConnectionError("no such host")
+
+    monkeypatch.setattr(broken, "connect", connect)
+    late, slow, unreachable = (tracking._TrackerThread(broken(argument="x")) for _ in range(3))
+    for _ in range(2):
+        late.wait_and_put(action)
+        slow.put(action)
+    assert late.new_warning() == slow.new_warning() == ""
+    late.wait_and_put(action)
+    slow.put(action)
+    free.set()
+    unreachable._thread.join(60)
+    expected = ("it took nothing for 0 s", "2 messages wait for it", "ConnectionError: no such host")
+    for thread, why in zip((late, slow, unreachable), expected, strict=True):
+        assert f"the tracker unreachable:x failed: {why}. The study continues" in thread.new_warning()
+        assert thread.new_warning() == ""
+
+
 def test_a_tracker_that_hangs_does_not_hold_the_study(
     folder: Path, store: Store, broken: type[Tracker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
