@@ -107,6 +107,8 @@ def test_predicted_memory_is_within_half_of_what_is_measured(
     finding = checks._memory(torch.device("cpu"))
     assert (finding.state, len(held)) == (state, 1)
     assert finding.values["predicted"] / finding.values["measured"] == pytest.approx(factor)
+    told = [finding.values[name] / (1024 * 1024) for name in ("predicted", "measured")]
+    assert finding.says == f"predicted {told[0]:.1f} MiB, measured {told[1]:.1f} MiB"
 
 
 @pytest.mark.parametrize(("state", "code"), [("ok", 0), ("differs", 1)])

@@ -17,8 +17,10 @@ from ablate.execution.ledger import Ledger
 from ablate.planning.planner import make_plan
 from ablate.store import CurvePoint, TrialOutcome, open_store
 from ablate.store.leases import Lease
-from ablate.store.records import InferenceCost, SpeedTiming, TrialState
+from ablate.store.records import DesignTraits, InferenceCost, SpeedTiming, TrialState
 from ablate.store.tables import leases
+
+OBJECTIVE: dict[str, Any] = {"metric": "val_loss", "direction": "minimize", "margin": 0.1}
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 5, 100])
@@ -165,3 +167,34 @@ def test_a_trial_is_timed_beside_one_baseline_and_at_inference_if_asked(inferenc
     trials: list[Any] = [SimpleNamespace(key=key) for key in timings]
     found = stub(timings=lambda keys: {key: timings[key] for key in keys}).timed(trials, "base", inference=inference)
     assert found == ({"b"} if inference else {"a", "b"})
+
+
+RATE = "training.optimizer.lr"
+
+
+@pytest.mark.parametrize(
+    ("changes", "traits"),
+    [
+        ({}, DesignTraits()),
+        ({"objective": {**OBJECTIVE, "reach": 2.0}}, DesignTraits(adds_seeds=False)),
+        (
+            {"design": {"kind": "sweep", "path": RATE, "values": [1e-3, 1e-2], "seeds": 1}},
+            DesignTraits(sets_values=True),
+        ),
+        (
+            {"design": {"kind": "search", "points": 4, "seeds": 1, "ranges": {RATE: {"low": 1e-4, "high": 1e-2}}}},
+            DesignTraits(chooses=True, adds_seeds=False, plans_points=False, sets_values=True, finds_best=True),
+        ),
+    ],
+)
+def test_a_study_says_what_its_design_does(
+    changes: dict[str, Any], traits: DesignTraits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store(tmp_path / "store.db") as store, store.lease("sample") as lease:
+        Ledger(store, lease, ENVIRONMENT).begin(make_plan(planner(tmp_path, **changes)), {"guess": {"val_loss": 4.0}})
+        study = store.study("sample")
+    assert study.traits == traits
+    assert study.trivial == {"guess": {"val_loss": 4.0}}
+    compared = "steps_to_2" if "objective" in changes else "val_loss"
+    assert study.objective == {**OBJECTIVE, "metric": compared}

@@ -209,7 +209,7 @@ class StillWorker:
     """A process that is started and does nothing; `code` is how it ended."""
 
     def __init__(self, command: list[str], **more: Any) -> None:
-        self.code, self.stopped = 0, list[str]()
+        self.code, self.stopped, self.threads = 0, list[str](), more["env"]["OMP_NUM_THREADS"]
         self.pipe = os.dup(more["pass_fds"][0])
 
     def end(self, code: int, said: bytes, worker: Any) -> None:
@@ -252,7 +252,7 @@ def test_a_worker_that_dies_gives_its_place_and_devices_to_the_next(
     assert (engine.room(), engine.poll(0.0)) == (0, [])
     lost = engine._workers[1]
     lost.ready, lost.job = ready, None if idle else lost.job
-    lost.process.end(code, b"a" * 5000 + b"\nthe end\n", lost)  # type: ignore[attr-defined]
+    lost.process.end(code, b"a" * 5000 + b"\xff\nthe end\n", lost)  # type: ignore[attr-defined]
     if reason is None:
         with pytest.raises(EngineError, match=r"a worker ended with exit code 3 before it could train.*got the end"):
             engine.poll(0.0)
@@ -263,7 +263,7 @@ def test_a_worker_that_dies_gives_its_place_and_devices_to_the_next(
         assert isinstance(broken, Broken)
         assert (broken.number, broken.reason, broken.trace, broken.saved) == (1, reason, "", 0)
         assert len(broken.log) == 4000 - 1
-        assert broken.log.endswith("a\nthe end")
+        assert broken.log.endswith("a\N{REPLACEMENT CHARACTER}\nthe end")
     assert engine.room() == 1
     engine.submit(Job(9, (JobMember("{}", 0),), "f"))
     assert (engine._workers[-1].slot, engine._workers[-1].devices) == (1, ("cuda:1",))
@@ -285,6 +285,7 @@ def test_a_worker_reads_its_options_first(folder: Path, monkeypatch: pytest.Monk
         sent = Connection(engine._workers[slot].process.pipe)  # type: ignore[attr-defined]
         settings = sent.recv()
         assert (settings.options.threads, settings.options.folder) == (3, folder / "cache")
+        assert engine._workers[slot].process.threads == "3"  # type: ignore[attr-defined]
         assert settings.devices == ("cpu", "cpu")
         assert settings.cores == ((slot, 2, 3) if pinned else ())
         assert settings.checkpoints == folder / "kept"

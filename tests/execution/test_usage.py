@@ -50,6 +50,15 @@ def test_a_sample_is_the_mean_since_the_last_one_and_comes_seldom() -> None:
     assert meter.sample()["cores"] * 2 * EVERY < 0.15, "what was worked before the last sample is not counted again"
 
 
+def test_seconds_in_the_system_count_as_those_in_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [SimpleNamespace(user=10.0, system=4.0), SimpleNamespace(user=16.0, system=7.0)]
+    monkeypatch.setattr(psutil.Process, "cpu_times", lambda self: times.pop(0))
+    clock = Clock()
+    meter = UsageMeter(torch.device("cpu"), clock)
+    clock.now += 2 * EVERY
+    assert meter.sample()["cores"] == pytest.approx((6 + 3) / (2 * EVERY))
+
+
 def test_a_graphics_card_whose_driver_says_nothing_ends_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(device: torch.device) -> int:
         raise ModuleNotFoundError("pynvml does not seem to be installed")
