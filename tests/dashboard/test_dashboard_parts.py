@@ -149,7 +149,7 @@ def test_an_outlier_is_cut_from_the_panels_and_named() -> None:
     beside, verdicts = dict.fromkeys("abcd", "baseline"), {"a": "needed", "b": "worse", "c": "undecided"}
     panels_of = partial(band_panels, bands, beside, PAPER, ("steps", "loss"), verdicts=verdicts)
     drawn = panels_of()
-    panels = {row["panel"]: set() for row in drawn["data"]["values"]}
+    panels: dict[str, set[str]] = {row["panel"]: set() for row in drawn["data"]["values"]}
     for row in drawn["data"]["values"]:
         panels[row["panel"]].add(row["name"])
     worse = "must stay or worse"  # which look the same

@@ -162,7 +162,8 @@ def band_panels(
     x = number("x", titles[0], domain=(min(row["x"] for row in rows), max(row["x"] for row in rows)))
     y = number("mean", titles[1], domain=heights(kept) or (0, 1))
     found = {name: look for name, look in looks.items() if any(row["name"] == name for row in rows)}
-    key = {"orient": "top", "symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 2, "columns": width // 170}
+    key: Spec = {"orient": "top", "symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 2}
+    key["columns"] = int(width // 170)
     return panels(_band_marks(None, {"x": x, "y": y}, found, **key), rows, height=130, width=width)
 
 
