@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -271,12 +272,16 @@ def test_losses_beyond_all_bounds_are_not_an_error(task: LanguageModel) -> None:
 @pytest.mark.parametrize("dense", [1 << 22, 0], ids=["table", "search"])
 def test_baselines_are_counts_of_the_training_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: int) -> None:
     monkeypatch.setattr("ablate.tasks.language_model._DENSE", dense)
-    monkeypatch.setattr("ablate.tasks.language_model._PAIRS_IN_A_TABLE", dense)
+    monkeypatch.setattr("ablate.tasks.language_model._PAIRS_IN_A_TABLE", dense or 300)
     texts = ["abcabdabc " * 9, "abdabcabc " * 7, "cab abc " * 8, "dab abc " * 5]
     task = ready(small(tmp_path, 6, texts, validation_share=0.3), tmp_path / ".cache")
     train, vocabulary = task.tokens["train"].tolist(), 257
     pairs = {*itertools.pairwise(train)}
     assert task.distinct_pairs() == len(pairs)
+    tracemalloc.start()
+    task.distinct_pairs()
+    assert (tracemalloc.get_traced_memory()[1] > vocabulary**2) == (dense > 0), "a table only where it is small"
+    tracemalloc.stop()
     assert task.least_tokens()[0] == 8 * len(pairs)
 
     def unigram(target: int) -> float:

@@ -179,6 +179,8 @@ def test_data_prepared_for_fewer_windows_is_not_taken_for_more(
     data = {"data": f"file:{tmp_path}/many.txt"}
     where = {"sources": {"a": data | {"weight": 1}, "b": data | {"weight": 1}}} if kind == "language_mixture" else data
     plain = {"kind": kind, **where, "tokenizer": "bytes", "context": 16, "validation_windows": 2, "tokens": 1000}
+    if kind != "language_mixture":  # windows that the test has room for and the validation has not
+        plain |= {"validation_share": 0.02, "test_share": 0.4}
     few, many = TaskSpec.parse(plain), TaskSpec.parse(plain | more)
     alone, after = many.prepare(tmp_path / "alone", silent), few.prepare(tmp_path / "both", silent)
     assert many.prepare(tmp_path / "both", silent) == alone != after
