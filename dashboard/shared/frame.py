@@ -290,7 +290,7 @@ def choose_in_words(
     if new:
         warn_of_unknown(parameter, names)
     if new or now is None or not {*(now if several else [now])} <= {*names}:  # the last: of another study
-        found = [name for name in asked if name in names] or ([*first] if several else [first])
+        found = [name for name in asked if name in names] or [*([first] if isinstance(first, str) else first)]
         st.session_state[parameter] = found if several else found[0]
     chosen = box(label, names, key=parameter, format_func=lambda name: titles.get(name, name))
     st.session_state[addressed] = wanted = [] if chosen == first else chosen if several else [chosen]

@@ -154,7 +154,7 @@ def band_panels(
         word = verdicts.get(name)
         said = f"{in_answer(word)}, {own.mean[-1]:.4g}" if word else f"{own.mean[-1]:.4g}"
         panel = {"panel": f"{wrapped(name, PANEL_NAME)}\n{said}"}
-        if (beside := baselines.get(name)) in bands:
+        if (beside := baselines.get(name, "")) in bands:
             rows += _points("baseline", bands[beside], panel)
         rows += _points(labels[word] if word else "variant", own, panel)
     cut = outliers(bands)

@@ -110,7 +110,9 @@ def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS,
         }
         for row in (*by_size(effects.main)[:split], *by_size(effects.interactions)[:most])
     ]
-    found = {side: look(palette) for side, look in SIDES.items() if any(row["side"] == side for row in rows)}
+    found: dict[str, Look] = {
+        side: look(palette) for side, look in SIDES.items() if any(row["side"] == side for row in rows)
+    }
     y, x = names("name", [str(row["name"]) for row in rows]), number("estimate", _title(effects))
     known = [row for row in rows if row["low"] is not None]
     tip = [{"field": key, "title": key} for key in ("effect", "estimate", "low", "high")]
