@@ -14,7 +14,14 @@ from types import MappingProxyType
 
 from ablate.analysis.changes import Change, changes_of, setting_changes, titles_of
 from ablate.analysis.fairness import Tuning, read_tuning
-from ablate.analysis.judging import compare_trials, nothing_learnt_by, read_allowances, rule_of, withheld
+from ablate.analysis.judging import (
+    compare_trials,
+    deciding_bounds,
+    nothing_learnt_by,
+    read_allowances,
+    rule_of,
+    withheld,
+)
 from ablate.analysis.runs import (
     StudyReader,
     VariantRuns,
@@ -27,7 +34,7 @@ from ablate.analysis.runs import (
 from ablate.analysis.times import relative_speed
 from ablate.designs.base import DesignContext, Point, PointCost
 from ablate.designs.simplify import Candidate, SimplifyDesign, SimplifySpec
-from ablate.stats import Direction, Interval, PairedDifference, Verdict, mean_interval, paired_difference
+from ablate.stats import Bounds, Direction, Interval, PairedDifference, Verdict, mean_interval, paired_difference
 from ablate.store.records import StudyRecord, VariantRecord
 
 
@@ -65,6 +72,7 @@ class Removal:
         setting: The setting that it was turned to.
         standing: The variant without the component.
         verdict: On that variant, against the baseline.
+        bounds: What the verdict rests on, of variant minus baseline; None if it rests on none.
         kept: Whether it went into the next round.
         on_path: Whether it is a step of the path.
         reason: Why it was kept or refused, for a person.
@@ -76,6 +84,7 @@ class Removal:
     setting: str
     standing: VariantSummary
     verdict: Verdict
+    bounds: Bounds | None
     kept: bool
     on_path: bool
     reason: str
@@ -188,6 +197,7 @@ def path_of(
             setting=setting,
             standing=standings[variant],
             verdict=verdict,
+            bounds=deciding_bounds(verdict, rule_of(record).direction),
             kept=name in kept,
             on_path=name in steps,
             reason=_reason(one, verdict, kept, spec.cost, spec.beam),

@@ -12,7 +12,8 @@ from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import Comparison, Difference, read_comparison
-from ablate.analysis.numbers import MISSING, count
+from ablate.analysis.judging import deciding_bounds
+from ablate.analysis.numbers import MISSING, count, interval_words
 from ablate.analysis.text import plural
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
@@ -108,8 +109,11 @@ def _lead(comparison: Comparison, labels: list[str], study: str, task: str) -> N
         apart, row = comparison.difference(side, metric), rows.get(side.name) if is_baseline else None
         if apart.difference is None:
             continue
-        around = "" if apart.low is None or apart.high is None else f" ± {(apart.high - apart.low) / 2:.2g}"
-        said = f"**{escape(label)}**: {escape(metric)} {apart.difference:+.3g}{around} against {escape(labels[0])}"
+        ends = None if row is None else deciding_bounds(row.verdict, study_report.direction)
+        low, high, level = (apart.low, apart.high, 95) if ends is None else (ends.low, ends.high, 90)
+        around = interval_words(low, high, lambda value: f"{value:+.3g}")
+        said = f"**{escape(label)}**: {escape(metric)} {apart.difference:+.3g} against {escape(labels[0])}"
+        said += "" if around == MISSING else f" ({level} % interval {around})"
         if row is not None and row.verdict_sentence:
             said += f"; {prose(in_answer(row.verdict_sentence))} ({evidence_link('evidence', at_task(row.name, task))})"
         st.markdown(said)

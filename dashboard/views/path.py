@@ -8,10 +8,9 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.answer_rows import in_answer
-from ablate.analysis.numbers import count
+from ablate.analysis.numbers import count, interval_words
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
 from ablate.render.figures.path import draw_path, outcome
-from ablate.stats import PairedDifference
 from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.exports import Maker, chart, export, figure_files, page_width, show_table, table_files
@@ -74,12 +73,13 @@ def _live(study: str) -> None:
             **{name: st.column_config.TextColumn(width=width) for name, width in WORDS.items()},
             "parameters": number(format="localized", width=75), "FLOP": number(format="compact", width=50),
             "tokens/s": number(format="compact", width=60), "difference": number(format="%+.4f", width=70),
-            "±": number(format="%.4f", width=58, help="Half of the 95 % interval of the difference"),
+            "90 % interval": st.column_config.TextColumn(width=120, help="Its ends are the bounds that decide"),
         },
         alt=f"Removals that were tried in {len(removal_path.rounds)} rounds, with what became of them",
     )  # fmt: skip
     st.caption(escape(f"The difference is that of {removal_path.metric} from the baseline, paired by seed, with its "
-                      "95 % interval; a part can be removed if with 95 % confidence it is at most "
+                      "90 % interval, whose ends are the bounds that decide; a part can be "
+                      "removed if with 95 % confidence it is at most "
                       f"{removal_path.margin:g} "
                       "worse."))  # fmt: skip
     export(table_files(f"{study}_path", table) | figure_files(f"{study}_path", draw), "path")
@@ -98,8 +98,8 @@ def removals(removal_path: RemovalPath) -> pd.DataFrame:
     rows = [start]
     for number, tried in enumerate(removal_path.rounds, 1):
         rows += [_row(number, one, removal_path) for one in tried]
-    columns = ["round", "step", "removal", "from", "parameters", "FLOP", "tokens/s", "difference", "±", "low", "high",
-               "verdict", "what became of it"]  # fmt: skip
+    columns = ["round", "step", "removal", "from", "parameters", "FLOP", "tokens/s", "difference",
+               "90 % interval", "low", "high", "verdict", "what became of it"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -112,18 +112,12 @@ def _row(number: int, one: Removal, removal_path: RemovalPath) -> dict[str, obje
         "from": removal_path.titles.get(one.parent, one.parent),
         **_costs(one.standing),
         "difference": paired.difference if paired else None,
-        "±": _half(paired),
-        "low": paired.low if paired else None,
-        "high": paired.high if paired else None,
+        "90 % interval": interval_words(one.bounds.low, one.bounds.high, "{:+.4f}".format) if one.bounds else None,
+        "low": one.bounds.low if one.bounds else None,
+        "high": one.bounds.high if one.bounds else None,
         "verdict": one.verdict.word,
         "what became of it": in_answer(one.reason),
     }
-
-
-def _half(paired: PairedDifference | None) -> float | None:
-    if paired is None or paired.low is None or paired.high is None:
-        return None
-    return (paired.high - paired.low) / 2
 
 
 def _costs(standing: VariantSummary) -> dict[str, object]:

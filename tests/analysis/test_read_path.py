@@ -52,6 +52,10 @@ def test_a_path_without_a_step_names_what_was_tried_and_draws_no_savings() -> No
     path = read_path(run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.9, b=0.8, c=0.7, d=0.9)), "a_study")
     assert path is not None
     assert not path.steps
+    assert outcome(path).startswith("Each of 4 parts must stay: without any one of them ")
+    one_open = read_path(run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.9, b=0.8, c=0.1, d=0.9)), "a_study")
+    assert one_open is not None
+    assert outcome(one_open).startswith("Nothing can be removed: ")
     drawn = draw_path(path, PAPER)
     assert "vconcat" not in drawn
     named = {row["name"] for layer in marks(drawn, "text") for row in rows(layer) if "name" in row}
@@ -80,6 +84,11 @@ def test_each_round_says_what_was_tried_and_why() -> None:
     assert {one.parent for one in path.rounds[1]} == {"c=off"}
     (last,) = path.rounds[-1]
     assert (last.switch, last.kept, last.on_path) == ("d", False, False)
+    for one in (one for tried in path.rounds for one in tried):
+        assert one.bounds is not None
+        assert one.bounds.low <= one.standing.difference.difference <= one.bounds.high
+        sides = {"not needed": one.bounds.high < path.margin, "needed": one.bounds.low > path.margin}
+        assert sides[one.verdict.word], "no interval reaches over the margin beside a verdict"
 
 
 @pytest.mark.parametrize("beam", [1, 2, 4])

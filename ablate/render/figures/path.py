@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
 from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times_within, with_interval
+from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, interval_words, percent, times_within
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
 from ablate.analysis.text import plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
@@ -41,8 +42,9 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         return ()
     worse = "up" if path.direction == "minimize" else "down"
     caption = (
-        f"The path of removals. Top: {path.metric} against the baseline at each step, paired by seed with 95 % "
-        f"intervals ({worse} is worse; dashed: the margin {path.margin:g}). The smaller marks beside each step are the "
+        f"The path of removals. Top: {path.metric} against the baseline at each step, paired by seed, with 90 % "
+        "intervals, whose ends are the bounds that decide "
+        f"({worse} is worse; dashed: the margin {path.margin:g}). The smaller marks beside each step are the "
         "other removals of that round, by verdict. Bottom: parameters, training FLOP and speed, in per cent of the "
         "baseline's."
     )
@@ -113,11 +115,12 @@ def _named(rows: list[Spec], shifted: Spec, y: Spec, palette: Palette) -> list[S
 
 
 def _row(one: Removal, label: str, shift: float, word: str) -> Spec:
-    paired = one.standing.difference
+    paired, ends = one.standing.difference, one.bounds
+    bounded = ends is not None and math.isfinite(ends.high - ends.low)
     return {
         "name": one.words, "at": label, "shift": shift, "word": word,
-        "difference": paired.difference if paired else None, "low": paired.low if paired else None,
-        "high": paired.high if paired else None,
+        "difference": paired.difference if paired else None,
+        "low": ends.low if ends and bounded else None, "high": ends.high if ends and bounded else None,
     }  # fmt: skip
 
 
@@ -172,10 +175,12 @@ def _blocks(path: RemovalPath, pictures: Mapping[str, Picture]) -> Iterator[Bloc
         f"before. A component can be removed if, with 95 % confidence, {path.metric} is at most {path.margin:g} worse "
         "than the baseline's (not than that of the step before: small losses would add up); of these removals, "
         f"{_kept(path)}. Below: an asterisk marks the path; the difference is that of {path.metric} from the baseline, "
-        "paired by seed, with its 95 % interval."
+        "paired by seed, with its 90 % interval, whose ends are the bounds that decide."
     )
-    widths = [_half(one.standing) for tried in path.rounds for one in tried]
-    decimals = decimals_for(path.margin, [width for width in widths if width is not None])
+    ends = [one.bounds for tried in path.rounds for one in tried if one.bounds is not None]
+    decimals = decimals_for(
+        path.margin, [(each.high - each.low) / 2 for each in ends if each.high - each.low < math.inf]
+    )
     start = ("0", "baseline", MISSING, *_cost_cells(path.baseline), MISSING, "where it begins")
     groups = [tuple(_cells(n, one, path, decimals) for one in tried) for n, tried in enumerate(path.rounds, 1)]
     yield Grid(TITLES, ((start,), *groups), frozenset({1, 2, len(TITLES) - 1}))
@@ -187,6 +192,12 @@ def outcome(path: RemovalPath) -> str:
     """The parts that can be removed, and the cost that this saves, in sentences."""
     open_ = " so far" if path.trying else ""
     if not path.steps:
+        tried = path.rounds[0] if path.rounds else ()
+        if tried and all(one.verdict.is_worse for one in tried) and not open_:
+            return (
+                f"Each of {plural(len(tried), 'part')} must stay: without any one of them {path.metric} is worse by "
+                f"more than {path.margin:g}, with 95 % confidence each."
+            )
         return (
             f"Nothing can be removed{open_}: for no removal is {path.metric} at most {path.margin:g} worse with 95 % "
             "confidence."
@@ -235,7 +246,8 @@ def _cells(number: int, one: Removal, path: RemovalPath, decimals: int) -> tuple
     difference, paired = MISSING, one.standing.difference
     if paired and one.verdict.word != "diverged":
         write = partial(fixed, decimals=decimals, sign=True)
-        difference = " ".join(with_interval(paired.difference, paired.low, paired.high, write))
+        difference = write(paired.difference) if paired.difference is not None else MISSING
+        difference += f" ({interval_words(one.bounds.low, one.bounds.high, write)})" if one.bounds else ""
     removal = one.words + (" *" if one.on_path else "")
     parent = path.titles.get(one.parent, one.parent)
     return str(number), removal, parent, *_cost_cells(one.standing), difference, one.reason
@@ -248,10 +260,3 @@ def _cost_cells(standing: VariantSummary) -> tuple[str, str, str]:
         MISSING if flops is None else f"{flops:.3g}",
         MISSING if speed is None else count(round(speed)),
     )
-
-
-def _half(standing: VariantSummary) -> float | None:
-    paired = standing.difference
-    if paired is None or paired.low is None or paired.high is None:
-        return None
-    return (paired.high - paired.low) / 2

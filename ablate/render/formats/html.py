@@ -253,10 +253,12 @@ def verdict_table(
         word, variant = verdict_word(key, row), split_place(row.variant)[0]
         name = "" if row.combines or variant in (row.label, BASELINE) else f" <code>{escape(variant)}</code>"
         warning = f" <em>{escape(row.warning)}</em>" if row.warning else ""
+        alone = "*" if holds_alone(row) else ""
+        below = "; ".join(filter(None, (f"{row.bound_text}{alone}", row.warning)))
         words = escape(row.label) if link is None else f'<a href="{escape(link(row))}">{escape(row.label)}</a>'
         return (
-            _marked(drawn, f"{escape(word)}{'*' if holds_alone(row) else ''}"),
-            f"{words}{name}{warning}",
+            _marked(drawn, f"{escape(word)}{alone}"),
+            f'{words}{name}{warning}<small class="narrow"> {escape(below)}</small>',
             f"<b>{fixed(row.difference, answer.decimals, sign=True)}</b>",
             embed(interval_svg(axis, row, colour=drawn.colour, ink=ink, mark=drawn.mark)),
             escape(row.bound_text),
@@ -345,7 +347,8 @@ def _marked(drawn: Look, word: str, tag: str = "span") -> str:
 
 
 def _scale(axis: Axis, ink: str, embed: Callable[[str], str]) -> str:
-    return f'<span aria-label="0 and the margin {axis.margin:g}">{embed(axis_svg(axis, ink))}</span>'
+    narrow = f'<small class="narrow">│ 0 &ensp; ┊ {axis.margin:g}</small>'
+    return f'<span aria-label="0 and the margin {axis.margin:g}">{embed(axis_svg(axis, ink))}</span>{narrow}'
 
 
 def _forest(
