@@ -176,8 +176,8 @@ def _effects(report: StudyReport) -> Iterator[str]:
         if len(row.settings) > 1:
             side = "worse" if effects.is_worse(row.estimate) else "better"
             return f"{words(row.name)}, {fixed(abs(row.estimate), digits)} {side} than the sum of both{aliased}"
-        open_ = " (undecided)" if effects.side(row) == "undecided" else ""
-        return f"{words(row.name)} {fixed(row.estimate, digits, sign=True)}{open_}{aliased}"
+        side = effects.side(row).replace("within", "within the margin")
+        return f"{words(row.name)} {fixed(row.estimate, digits, sign=True)} ({side}){aliased}"
 
     def largest(rows: Sequence[EffectRow], most: int) -> str:
         some = [text(row) for row in sorted(rows, key=lambda row: -abs(row.estimate))[:most]]
