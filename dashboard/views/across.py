@@ -110,8 +110,8 @@ def show() -> None:
             drawn.append(read_side(study, variant, axis, loss, label))
             told.append(_verdict(study, variant, at))
     with plot:
-        _draw(drawn, axis, loss, log_x=log_x)
         st.markdown("\n".join(f"- {one}" for one in told if one))
+        _draw(drawn, axis, loss, log_x=log_x)
 
 
 def _verdict(study: str, variant: str, at: str) -> str:

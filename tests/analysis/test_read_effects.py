@@ -216,6 +216,9 @@ def test_effects_are_on_a_side_only_where_verdicts_would_be(
     else:
         assert set(sides.values()) == {"undecided"}
     drawn = draw_pairs(found, PAPER)
+    assert {layer["encoding"]["x"]["axis"]["labelOverlap"] for layer in drawn["layer"]} == {False}, (
+        "all names are shown"
+    )
     coloured = [
         cell["effect"] for layer in marks(drawn, "rect") if "color" in layer["encoding"] for cell in rows(layer)
     ]

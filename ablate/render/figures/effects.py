@@ -177,7 +177,8 @@ def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) ->
         ends.reverse()
     domain = {"domain": [-most, 0, most], "range": [ends[0], middle, ends[1]], "type": "linear"}
     angle = 0 if width / len(labels) > LEAST_LEVEL else -35
-    x = names("column", labels, axis={"orient": "bottom", "labelAngle": angle, "title": None, "grid": False})
+    whole = {"labelOverlap": False, "labelBound": False}  # no name is left out
+    x = names("column", labels, axis={"orient": "bottom", "labelAngle": angle, "title": None, "grid": False, **whole})
     y = names("line", labels)
     legend = {"title": _title(effects).split("\n"), "orient": "bottom", "gradientLength": 200, "titleLimit": 400}
     colour = {"field": "change", "type": "quantitative", "scale": domain, "legend": legend}
