@@ -97,7 +97,8 @@ def test_page_shows_profile_and_matrix(place: Workplace, monkeypatch: pytest.Mon
     assert not page.exception, page.exception
     matrix = next(body for one in page.get("html") if "<th" in (body := one.proto.body) and "mean score" in body)
     assert re.findall(r"<th(?: [^>]*)?>(.*?)</th>", matrix) == ["variant", "mean score", "recall", "copy"]
-    assert re.findall(r"<tr><td[^>]*>(.*?)</td>", matrix) == ["baseline", "attention → a linear kind", "trivial baseline"]
+    named = ["baseline", "attention → a linear kind", "trivial baseline"]
+    assert re.findall(r"<tr><td[^>]*>(.*?)</td>", matrix) == named
     specs = [json.loads(one.proto.spec) for one in page.get("vega_lite_chart")]
     profile = next(one for one in specs if "yOffset" in one["layer"][-1]["encoding"])
     assert {row["task"] for row in profile["layer"][-1]["data"]["values"]} == {"mean score", "recall", "copy"}
