@@ -184,7 +184,7 @@ def _memory(device: torch.device) -> DoctorFinding:
             pack.step(1)
             kept = 3 * sum(parameter.nbytes for parameter in pack.model.parameters())  # weights and two moments
             measured = float(kept + peak_bytes(lambda: pack.step(2), device.type))
-    predicted = trial_bytes(variant)
+    predicted = trial_bytes(variant, device=device.type)
     says = f"predicted {predicted / 2**20:.1f} MiB, measured {measured / 2**20:.1f} MiB"
     state = "ok" if measured / 1.5 <= predicted <= 1.5 * measured else "differs"
     return DoctorFinding("memory", state, says, {"predicted": predicted, "measured": measured})

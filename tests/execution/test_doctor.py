@@ -99,7 +99,8 @@ def test_predicted_memory_is_within_half_of_what_is_measured(
     held: list[int] = []
     monkeypatch.setattr(checks, "peak_bytes", lambda step, device: held.append(1) or 5000)
 
-    def predicted(variant: Variant) -> float:
+    def predicted(variant: Variant, device: str) -> float:
+        assert device == "cpu"
         assert (variant.vocabulary, variant.context) == (1024, 64)
         return factor * (4 * 3 * variant.cost.parameters + 5000)
 
