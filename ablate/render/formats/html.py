@@ -243,7 +243,7 @@ def verdict_table(
         link: Where a row leads; None: nowhere.
         embed: What makes HTML of an SVG element; the default leaves it as it is.
     """
-    axis = Axis.of(answer)
+    axis, write = Axis.of(answer), partial(fixed, decimals=answer.decimals, sign=True)
     titles = [f"Δ {escape(answer.metric)}", f"95 % bound, by {answer.unit}", "parameters"]
     if all(row.parameter_change is None for _, row in rows):
         titles.pop()
@@ -259,8 +259,7 @@ def verdict_table(
         return (
             _marked(drawn, f"{escape(word)}{alone}"),
             f'{words}{name}{warning}<small class="narrow"> {escape(below)}</small>',
-            f"<b>{fixed(row.difference, answer.decimals, sign=True)}</b>",
-            embed(interval_svg(axis, row, colour=drawn.colour, ink=ink, mark=drawn.mark)),
+            *_compared(axis, row, drawn, write, ink, embed),
             escape(row.bound_text),
             percent(row.parameter_change),
         )
@@ -295,8 +294,7 @@ def effects_table(effects: StudyEffects, most: int, palette: Palette, embed: Cal
         return (
             _marked(drawn, side),
             f'{escape(effects.titles[row.name])}{aliases}<small class="narrow"> {side}</small>',
-            f"<b>{write(row.estimate)}</b>",
-            embed(interval_svg(axis, span, colour=drawn.colour, ink=palette.ink, mark=drawn.mark)),
+            *_compared(axis, span, drawn, write, palette.ink, embed),
             interval_words(row.low, row.high, write),
         )
 
@@ -328,8 +326,7 @@ def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callab
         return (
             _marked(drawn, outcome),
             f'{escape(row.words)}<small class="narrow"> {outcome}</small>{why}',
-            f"<b>{write(span.difference)}</b>",
-            embed(interval_svg(axis, span, colour=drawn.colour, ink=palette.ink, mark=drawn.mark)),
+            *_compared(axis, span, drawn, write, palette.ink, embed),
             interval_words(span.low, span.high, write),
             escape(row.speedup) if row.there else MISSING,
             "&ensp;".join(map(escape, row.by_rung)),
@@ -339,6 +336,19 @@ def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callab
     titles = [f"Δ at {times:g}x", "95 % interval", "speedup there", f"Δ at {rungs}"]
     told = f"What becomes of each difference at {times:g} times the compute"
     return _forest(titles, _scale(axis, palette.ink, embed), [("", map(cells, answer.scale))], told)
+
+
+def _compared(
+    axis: Axis,
+    of: Span | AnswerRow,
+    drawn: Look,
+    write: Callable[[float | None], str],
+    ink: str,
+    embed: Callable[[str], str],
+) -> tuple[str, str]:
+    """A difference as a number and as an interval."""
+    svg = interval_svg(axis, of, colour=drawn.colour, ink=ink, mark=drawn.mark)
+    return f"<b>{write(of.difference)}</b>", embed(svg)
 
 
 def _marked(drawn: Look, word: str, tag: str = "span") -> str:
