@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ def _sentences(
     if smallest and smallest not in first:
         rest.append(smallest)
     if report.climbs is not None and first and rest:  # the first sentence is about what nobody has trained
-        rest[0] = f"On the largest rung: {rest[0].replace('The ', 'the ', 1)}"
+        rest[0] = f"On the largest rung: {re.sub('^The ', 'the ', rest[0])}"
     sentences = [*first, *rest]
     if not any(row.confirmed for row in report.variants):
         sentences += _selected(rows.get("unproven", ()), report)

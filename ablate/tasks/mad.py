@@ -136,7 +136,7 @@ class FuzzyRecallSpec(ContextProbeSpec):
             drawn = zip(keys[row].tolist(), key_sizes[row], values[row].tolist(), value_sizes[row], strict=True)
             for key, key_size, value, value_size in drawn:
                 if len(line) + 4 * most > room:
-                    break  # it stays full
+                    break  # no further pair fits
                 known = tuple(key[:key_size]) in shown
                 answer = shown.setdefault(tuple(key[:key_size]), value[:value_size])
                 line += [*key[:key_size], *answer]

@@ -151,7 +151,8 @@ def found(plain: dict[str, Any], folder: Path) -> dict[str, str]:
 def scored(plain: dict[str, Any], folder: Path) -> dict[str, list[float]]:
     """The loss of a training batch, the metrics of the validation, and those of trivial baselines without `sacrebleu`.
 
-    Of two predictors that look at nothing; one is told the answers of every other row.
+    The logits do not depend on the inputs. Those of the second member are raised at the right answers of every other
+    row.
     """
     _, task, _ = opened(plain, folder)
 
