@@ -190,7 +190,8 @@ class AttentionSettings(MixerSpec):
         return self.softmax and self.shaping.kind == "none"
 
     def on_gpu(self) -> Self:
-        return self.model_copy(update={"dropout": 0.0}) if self.fuses_dropout and self.logits.plain else self
+        spares = self.dropout > 0 and self.fuses_dropout and self.logits.plain
+        return self.model_copy(update={"dropout": 0.0}) if spares else self
 
     @property
     def shares(self) -> bool:

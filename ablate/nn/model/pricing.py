@@ -74,17 +74,18 @@ def spared_activations(spec: ModelSpec, context: int, device: str) -> int:
     passes = Counter(spec.order)
     spared = 0
     for layer, block in enumerate(spec.blocks):
+        if (there := _on(device, block)) is block:
+            continue
         surroundings = spec.layer_context(context, layer=layer)
-        whole, kept = (
-            sum(block_cost(each, surroundings, context).values(), Cost()).activations
-            for each in (block, _on(device, block))
-        )
-        spared += passes[layer] * (whole - kept)
+        whole, kept = (sum(block_cost(each, surroundings, context).values(), Cost()) for each in (block, there))
+        spared += passes[layer] * (whole.activations - kept.activations)
     return spared * (2 if spec.family == "dual_encoder" else 1)
 
 
 def _on(device: str, block: BlockSpec) -> BlockSpec:
-    return block.model_copy(update={"mixer": block.mixer.on_gpu()}) if device == "cuda" else block
+    """The block with the settings whose activations a device keeps; itself if they are its own."""
+    mixer = block.mixer.on_gpu() if device == "cuda" else block.mixer
+    return block if mixer is block.mixer else block.model_copy(update={"mixer": mixer})
 
 
 def recomputed_activations(spec: ModelSpec, context: int, device: str = "cpu") -> tuple[int, int]:
