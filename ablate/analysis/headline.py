@@ -305,9 +305,8 @@ def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
 
 
 def _capital(text: str, row: AnswerRow) -> str:
-    return (
-        text if row.words == split_place(row.variant)[0] else text[0].upper() + text[1:]
-    )  # names are written as they are
+    named = row.words == split_place(row.variant)[0]  # names are written as they are
+    return text if named else text[0].upper() + text[1:]
 
 
 def named(row: AnswerRow) -> str:
