@@ -84,6 +84,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "render.terminal.console": {"errors", "processes"},
     "serving": {"errors", "extras", "locations", "processes", "store", "render.terminal.console"},
     "dashboard": {
+        "roles",
         "errors",
         "metrics",
         "processes",

@@ -131,11 +131,13 @@ def band(lines: Sequence[Line], spread: Spread = "range") -> Band:
 
 
 FEW_POINTS = 5
-"""Points of a curve from which on its first one is cut off."""
+"""Points of a curve from which on its fall is cut off."""
+FALL = 0.2
+"""Share of the way along its axis that a curve may fall in beyond what is shown."""
 
 
 def heights(bands: Iterable[Band]) -> tuple[float, float] | None:
-    """Limits of loss that show where curves differ: the fall from the initial loss is cut off at the top.
+    """Limits of loss that show where curves differ: the fall in the first fifth of their way is cut off at the top.
 
     Of curves of fewer than five points all is shown: the fall is most of what they have.
     """
@@ -143,9 +145,16 @@ def heights(bands: Iterable[Band]) -> tuple[float, float] | None:
     if not drawn:
         return None
     bottom = min(min(one.low) for one in drawn)
-    top = max(max(one.high[1 if len(one.high) >= FEW_POINTS else 0 :]) for one in drawn)
+    top = max(max(_after_fall(one)) for one in drawn)
     room = 0.06 * (top - bottom) or 0.05 * abs(top) or 1.0
     return bottom - room, top + room
+
+
+def _after_fall(one: Band) -> Sequence[float]:
+    if len(one.high) < FEW_POINTS:
+        return one.high
+    begin = one.x[0] + FALL * (one.x[-1] - one.x[0])
+    return [high for x, high in zip(one.x, one.high, strict=True) if x >= begin]
 
 
 def _spread(values: Sequence[float], spread: Spread) -> tuple[float | None, float | None]:

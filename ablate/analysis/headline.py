@@ -147,14 +147,22 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
     if row.confirmed and row.awaits:
         yield f"{said}; of its fresh seeds {row.awaits}."
     elif row.confirmed and shown and shown.difference is not None:
+        size = fixed(shown.difference, decimals, sign=True) if shown.bound is None else cost_of(shown, report)
         fresh = plural(len(row.confirmed), "fresh seed")
-        if shown.bound is not None:
-            yield f"{said}, {cost_of(shown, report)} than the baseline on {fresh}."
-        else:
-            distance = fixed(shown.difference, decimals, sign=True)
-            yield f"{said}, {distance} from the baseline on {fresh}, undecided."
+        yield f"{said}; {_beats(shown, report)}: {size} on {fresh}, margin {report.margin:g}."
     else:
         yield f"{said}, {report.metric} {fixed(means[name], decimals)}{beside}; not confirmed on fresh seeds."
+
+
+def _beats(best: AnswerRow, report: StudyReport) -> str:
+    """Whether the best point of a search is shown to be better than the baseline, by the bound of its verdict."""
+    if best.bound is None:
+        return "whether it beats the baseline is undecided"
+    if best.verdict in ("needed", "worse"):
+        return "it is worse than the baseline"
+    if report.rule.sign * best.bound >= 0:
+        return "it is as good as the baseline, not shown to beat it"
+    return "it beats the baseline" + ", though perhaps by less than the margin" * (best.verdict != "better")
 
 
 def shows_effects(report: StudyReport) -> bool:

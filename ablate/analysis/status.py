@@ -103,6 +103,7 @@ class WorkerLoad:
         tokens: Seen in training.
         flops: Arithmetic of training.
         ended_at: When they ended, in ascending order, without unknown times.
+        began_at: When the first of them started; None if that is not known of any.
     """
 
     host: str
@@ -114,6 +115,7 @@ class WorkerLoad:
     tokens: int
     flops: float
     ended_at: tuple[datetime, ...] = ()
+    began_at: datetime | None = None
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -177,6 +179,7 @@ def _load(host: str, device: str, ended: Sequence[TrialRecord]) -> WorkerLoad:
         tokens=sum(trial.tokens for trial in ended),
         flops=sum(trial.flops for trial in ended),
         ended_at=tuple(sorted(trial.finished_at for trial in ended if trial.finished_at is not None)),
+        began_at=min((trial.started_at for trial in ended if trial.started_at is not None), default=None),
     )
 
 

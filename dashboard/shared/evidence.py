@@ -35,7 +35,7 @@ from ablate.store import StudyRecord, TrialState, VariantRecord
 from dashboard.shared.exports import chart, dark, image, show_grid
 from dashboard.shared.frame import STUDY, address, link
 from dashboard.shared.pictures import BlockPicture, block_pictures
-from dashboard.shared.results import compared, report_on, runs
+from dashboard.shared.results import compared, fresh, report_on, runs
 from dashboard.shared.store import settled_curves, store, summary
 from dashboard.shared.text import escape, prose
 
@@ -49,6 +49,11 @@ MOST_FIELDS = 12
 def evidence_link(label: str, variant: str) -> str:
     """A link to the evidence about a variant, for Markdown."""
     return f"[{escape(label)}]({address(**{WHY: variant})})"
+
+
+def show_headline(answer: Answer) -> None:
+    """The answer in words, above what supports it."""
+    st.markdown(f"**{prose(' '.join(answer.headline))}**")
 
 
 def show_evidence() -> None:
@@ -107,7 +112,8 @@ def _tasks(study_report: StudyReport, variant: str) -> None:
 def _seeds(study_report: StudyReport, variant: str, task: str, differences_by_seed: Mapping[Any, float]) -> None:
     """Both values of each pair, and their difference; values of single trials are links to them."""
     record = study_report.record
-    known = runs(record.name) if task else compared(record.name)[1]
+    confirmed = next(row.confirmed for row in study_report.variants if row.name == variant)
+    known = fresh(record.name) if confirmed else runs(record.name) if task else compared(record.name)[1]
     names = (at_task(variant, task), at_task(baselines_of(record)[variant], task))
     known = {name: known[name] for name in names}
     variant = names[0]

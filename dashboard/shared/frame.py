@@ -78,6 +78,9 @@ ul.cards :is(a, div) { display: block; padding: 0.55rem 0; border-top: 1px solid
 ul.cards span { display: block; font-size: 0.875rem; overflow-wrap: anywhere; }
 ul.cards img { float: right; max-width: 45%; height: 1.5rem; }
 .scrolled td:first-child { min-width: 7rem; }
+table.trials tr.of td { padding-top: 0.5rem; font-weight: 600; }
+table.trials tr:not(.of) td { height: 1.75rem; }
+table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
 :is(.st-key-panels, .st-key-panels-insides, .st-key-panels-laws) { overflow-x: auto; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"]:not(:hover, :focus-visible) { background: none; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"] * { font-weight: inherit; }

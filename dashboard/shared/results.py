@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.effects import StudyEffects, StudyImportances, effects_of, importances_of
 from ablate.analysis.pareto import Front, front_of
@@ -83,6 +84,20 @@ def report_on(study: str, task: str) -> StudyReport:
     return study_report.tasks.get(task, study_report)
 
 
+@st.cache_resource(show_spinner=False, max_entries=32)
+def _answer(location: str, study: str, task: str, at: tuple[Any, ...]) -> Answer:
+    return answer_of(report_on(study, task))
+
+
+def answer(study: str, task: str = "") -> Answer:
+    """The answer of a study, of a suite that on one of its tasks.
+
+    Raises:
+        NotFoundError: There is no such study.
+    """
+    return _answer(location(), study, task, stamp(study))
+
+
 def choose_task(study: str) -> str:
     """The control for the task of a suite, stored in the address; empty, and no control, for any other study."""
     tasks = list(record(study).space.get("tasks") or {})
@@ -148,8 +163,18 @@ def importances(study: str) -> StudyImportances | None:
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
+def _fresh(location: str, study: str, at: tuple[Any, ...]) -> Mapping[str, VariantRuns]:
+    return read_confirming(store(), record(study))
+
+
+def fresh(study: str) -> Mapping[str, VariantRuns]:
+    """Variant name to its trials with fresh seeds, which confirm what results selected; empty if none are planned."""
+    return _fresh(location(), study, stamp(study))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
 def _path(location: str, study: str, at: tuple[Any, ...]) -> RemovalPath | None:
-    return path_of(*compared(study), read_confirming(store(), record(study)), report(study).evidence.tuning)
+    return path_of(*compared(study), fresh(study), report(study).evidence.tuning)
 
 
 def path(study: str) -> RemovalPath | None:

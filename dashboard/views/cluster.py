@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 
 import pandas as pd
+import psutil
 import streamlit as st
 
 from ablate.analysis.changes import variant_titles
@@ -16,14 +18,16 @@ from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
 from ablate.store.records import RunningTrial
 from dashboard.shared.exports import Maker, chart, export, figure_files, show_table, table_files
-from dashboard.shared.frame import STUDY, begin_page, link
-from dashboard.shared.store import LIVE, location, stamp, store, summary
+from dashboard.shared.frame import STUDY, address, begin_page, link
+from dashboard.shared.store import LIVE, ended, location, stamp, store, studies, summary
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import escape, fitting
+from dashboard.shared.text import escape, fitting, prose
 
 MOST_LINKS = 6
 UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 """Seconds in each unit of the time axis; the first unit that the whole range exceeds is used."""
+MOST_LAST, GIB = 3, 2.0**30
+"""Studies that ran last and are shown."""
 MOST_DEVICES, MOST_POINTS = 12, 300
 """Maximum numbers of lines in the figure of throughput, and of points in each."""
 
@@ -39,9 +43,16 @@ def _live(study: str) -> None:
     status = status_of(store().activity())
     if not status.studies and not status.running:
         st.info("Nothing runs now. `ablate study FILE` starts a study, here or on a cluster with `--engine ray`.")
+        _last(status)
+        _machine()
         return
     for one in status.studies:
         _driven(one, status)
+    _running(status)
+    _machine()
+
+
+def _running(status: Status) -> None:
     st.header("Trials that run", anchor=False)
     if not status.running:
         st.caption("None.")
@@ -63,6 +74,27 @@ def _live(study: str) -> None:
             kept = {STUDY: trial.study} if trial.study else {}
             link("trial", f"{_title(trial, titles)}, seed {trial.seed}", trial=trial.key, **kept)
     export(table_files("running", table), "running")
+
+
+def _machine() -> None:
+    """How busy the machine of the dashboard is, as studies that start here would find it."""
+    memory, load, cores = psutil.virtual_memory(), psutil.getloadavg()[0], psutil.cpu_count() or 1
+    st.header(f"This machine, {escape(platform.node())}", anchor=False)
+    facts = st.container(horizontal=True)
+    facts.metric("Load, last minute", f"{load:.1f} on {plural(cores, 'core')}", width="content")
+    facts.metric("Memory in use", f"{memory.used / GIB:.1f} of {memory.total / GIB:.1f} GiB", width="content")
+
+
+def _last(status: Status) -> None:
+    """The studies whose trials ended last, each with a link to its answer."""
+    st.header("What ran last", anchor=False)
+    lines = [
+        f"- [{escape(one.name)}]({address('answer', **{STUDY: one.name})}): {ended(one):,} of "
+        f"{plural(one.planned, 'trial')} ended, the last change {one.updated_at:%Y-%m-%d %H:%M}, "
+        f"{duration((status.at - one.updated_at).total_seconds())} ago"
+        for one in studies()[:MOST_LAST]
+    ]
+    st.markdown("\n".join(lines) or "No study yet.")
 
 
 def _driven(one: StudyStatus, status: Status) -> None:
@@ -141,6 +173,7 @@ def _past(study: str) -> None:
     if not loads:
         st.caption("None has ended yet.")
     else:
+        st.markdown(f"**{prose(past_words(loads))}**")
         table = load_table(loads)
         formats = {"tokens/s": st.column_config.NumberColumn(format="compact")}
         show_table(
@@ -171,17 +204,17 @@ def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
     known = {f"{load.host}, {load.device}": load.ended_at for load in loads[:MOST_DEVICES] if load.ended_at}
     if not known:
         return {}
-    begin = min(times[0] for times in known.values())
+    begin = min(load.began_at or load.ended_at[0] for load in loads if load.ended_at)
     span = max((times[-1] - begin).total_seconds() for times in known.values())
     unit, seconds = next(((name, one) for one, name in UNITS if span >= one), UNITS[-1][::-1])
-    axis = f"{unit} since the first trial ended"
+    axis = f"{unit} since the first trial began"
     lines: dict[str, Band] = {}
     for name, times in known.items():
         thin = -(-len(times) // MOST_POINTS)
         counted = [(number, time) for number, time in enumerate(times, 1) if number % thin == 0 or number == len(times)]
-        passed = tuple((time - begin).total_seconds() / seconds for _, time in counted)
-        ended = tuple(float(number) for number, _ in counted)
-        lines[name] = Band(passed, ended, ended, ended, 1)
+        passed = (0.0, *((time - begin).total_seconds() / seconds for _, time in counted))
+        numbers = (0.0, *(float(number) for number, _ in counted))
+        lines[name] = Band(passed, numbers, numbers, numbers, 1)
 
     def draw(palette: Palette) -> Spec:
         looks = {name: palette.look(number) for number, name in enumerate(lines)}
@@ -190,11 +223,22 @@ def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
     counts = "; ".join(f"{len(times):,} on {name}" for name, times in known.items())
     chart(draw, "throughput", f"Trials that have ended against time: {counts}"[:1000])
     rows = [
-        {"where": name, unit: at, "trials": ended}
+        {"where": name, unit: at, "trials": number}
         for name, one in lines.items()
-        for at, ended in zip(one.x, one.mean, strict=True)
+        for at, number in zip(one.x, one.mean, strict=True)
     ]
     return table_files(f"{study}_throughput", pd.DataFrame(rows)) | figure_files(f"{study}_throughput", draw)
+
+
+def past_words(loads: tuple[WorkerLoad, ...]) -> str:
+    """How many trials ended where and in what time, in a sentence."""
+    where = f"{plural(sum(load.trials for load in loads), 'trial')} ended on {plural(len(loads), 'device')}"
+    times = [time for load in loads for time in (load.began_at, *load.ended_at) if time is not None]
+    if not times:
+        return f"{where}."
+    took = duration((max(times) - min(times)).total_seconds())
+    trained = duration(sum(load.seconds for load in loads))
+    return f"{where} within {took}, from {min(times):%Y-%m-%d %H:%M}; {trained} of training together."
 
 
 def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:

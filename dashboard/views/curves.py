@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.answer import answer_of
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, line, share, versus
 from ablate.analysis.runs import baselines_of
@@ -18,7 +17,7 @@ from ablate.render.figures.curves import band_panels, draw_bands, outliers
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.spec.suite import at_task
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
-from dashboard.shared.evidence import evidence_link
+from dashboard.shared.evidence import evidence_link, show_headline
 from dashboard.shared.exports import (
     AXES,
     LOSSES,
@@ -31,7 +30,7 @@ from dashboard.shared.exports import (
     table_files,
 )
 from dashboard.shared.frame import begin_page, choose_in_words, link
-from dashboard.shared.results import choose_task, on_task, report_on, runs
+from dashboard.shared.results import answer, choose_task, on_task, report_on, runs
 from dashboard.shared.store import every, moves, settled_curves, store
 from dashboard.shared.text import escape
 
@@ -118,7 +117,7 @@ def _offered(record: StudyRecord, task: str) -> tuple[list[str], list[str]]:
     These are the ones that the answer compares, of a ladder on the largest rung, and those that finished before others.
     """
     own, known = baselines_of(record), runs(record.name)
-    judged = [row.variant for row in answer_of(report_on(record.name, task)).rows] or [*own]
+    judged = [row.variant for row in answer(record.name, task).rows] or [*own]
     names = [*dict.fromkeys((*(own[name] for name in judged), *judged))]
     first = sorted(names, key=lambda name: not known[at_task(name, task)].finished)[:FIRST]
     return [*dict.fromkeys((*names, *own))], first
@@ -139,12 +138,24 @@ def _live(study: str, wish: Wish) -> None:
     if wish.apart and bands:
         by_variant = wish.by == ALL_BUT_SEED
         beside = {titles[name]: titles[other] for name, other in baselines.items() if by_variant and name != other}
-        judged = [row for row in report_on(study, wish.task).variants if by_variant and row.name in wish.variants]
+        study_report = report_on(study, wish.task)
+        judged = [row for row in study_report.variants if by_variant and row.name in wish.variants]
         verdicts = {titles[row.name]: row.verdict_word for row in judged if row.verdict_word}
-        draw = partial(band_panels, bands, beside, titles=_titles(wish), verdicts=verdicts, width=page_width())
+        rows = answer(study, wish.task).rows if by_variant else ()
+        bounds = {titles[row.variant]: row.bound_text for row in rows if row.bound is not None}
+        draw = partial(
+            band_panels, bands, beside, titles=_titles(wish), verdicts=verdicts, bounds=bounds, width=page_width()
+        )
+        if by_variant:
+            show_headline(answer(study, wish.task))
         with st.container(key="panels"):
             chart(draw, "apart", _alt(groups, wish))
-        st.caption(f"A line is the mean over seeds, its band {SPREADS[wish.spread]}; the number is where it ends.")
+        st.caption(
+            f"A line is the mean over seeds, its band {SPREADS[wish.spread]}; the number is where it ends. The axis "
+            "leaves out the fall in the first fifth of training."
+            + f" Δ: the 95 % bound on the difference in {escape(study_report.metric)} from the baseline; margin "
+            f"{study_report.margin:g}." * bool(bounds)
+        )
         if cut := outliers(bands):
             st.caption(escape(f"Beyond the axis, so that the others can be told apart: {', '.join(cut)}."))
         shown = [name for name in wish.variants if titles[name] in verdicts]

@@ -10,7 +10,6 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.answer import answer_of
 from ablate.analysis.changes import setting_titles, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.numbers import MISSING, count
@@ -33,21 +32,20 @@ from ablate.render.figures.effects import (
 from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.evidence import show_effects
+from dashboard.shared.evidence import show_effects, show_headline
 from dashboard.shared.exports import (
     chart,
     export,
     figure_files,
     is_narrow,
     page_width,
-    plain_table,
     show_table,
     table_files,
 )
 from dashboard.shared.frame import begin_page
 from dashboard.shared.results import MEMBERSHIP, any_ended, missing
-from dashboard.shared.store import every, record, report
-from dashboard.shared.text import escape, fitting, prose
+from dashboard.shared.store import every, record
+from dashboard.shared.text import aligned, escape, fitting, prose
 
 VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 
@@ -72,7 +70,7 @@ def _live(study: str, view: str) -> None:
     {
         "Effects": _effects,
         "Interactions": _interactions,
-        "Importances": show_importances,
+        "Importances": _importances,
         "Slices": _slices,
         "Parallel": _parallel,
     }[view](study)
@@ -88,17 +86,13 @@ def _effects(study: str) -> None:
             crossed=True,
         )
         return
-    _headline(study)
+    show_headline(results.answer(study))
     show_effects(effects, MOST_ROWS)
     for said in (how_to_read(effects), what_is_left(effects, MOST_ROWS)):
         st.caption(prose(said))
     table = effects_table([*by_size(effects.main), *by_size(effects.interactions)], effects)
     draw = partial(draw_effects, effects)
     export(table_files(f"{study}_effects", table) | figure_files(f"{study}_effects", draw), "effects")
-
-
-def _headline(study: str) -> None:
-    st.markdown(f"**{prose(' '.join(answer_of(report(study)).headline))}**")
 
 
 def effects_table(rows: Sequence[EffectRow], effects: StudyEffects) -> pd.DataFrame:
@@ -130,7 +124,7 @@ def _interactions(study: str) -> None:
         st.info(f"{len(effects.main)} settings are too many for a heat map; the table of effects has all pairs.")
         return
     rows, draw = by_size(effects.interactions), partial(draw_pairs, effects)
-    _headline(study)
+    show_headline(results.answer(study))
     chart(
         partial(draw, width=page_width()), "pairs",
         f"Heat map of main effects (diagonal) and interactions (below it) on {effects.metric}; the largest "
@@ -145,7 +139,12 @@ def _interactions(study: str) -> None:
     export(table_files(f"{study}_interactions", table) | figure_files(f"{study}_interactions", draw), "interactions")
 
 
-def show_importances(study: str, *, with_table: bool = True) -> None:
+def _importances(study: str) -> None:
+    show_importances(study)
+    st.caption(prose(f"The answer of this study: {' '.join(results.answer(study).headline)}"))
+
+
+def show_importances(study: str) -> None:
     """The share of the variance that each switch or axis explains; takes seconds."""
     with st.spinner("Growing a random forest"):
         importances = results.importances(study)
@@ -163,8 +162,6 @@ def show_importances(study: str, *, with_table: bool = True) -> None:
     draw = partial(draw_importances, importances, metric)
     st.markdown(f"**{prose(f'{told[0]} of the variance of {metric}, more than any other')}**")
     chart(draw, "importances", f"Shares of the variance explained: {', '.join(told[:20])}")
-    if with_table:
-        plain_table(grid, "Share of the variance that each switch or axis explains")
     st.caption(prose(how_to_read_importances(importances, metric)))
     table = pd.DataFrame(
         [{"factor": one.factor, "share": one.share, "low": one.low, "high": one.high} for one in importances.factors]
@@ -227,20 +224,54 @@ def _slices(study: str) -> None:
 
 
 def _parallel(study: str) -> None:
-    table = variant_table(record(study), results.runs(study))
-    caption, draw = _parallel_caption(table), partial(parallel, table, record(study), down=is_narrow())
+    study_record = record(study)
+    table, metric = variant_table(study_record, results.runs(study)), study_record.objective["metric"]
+    best = best_place(table, study_record)
+    caption = _parallel_caption(table, metric, best)
+    draw = partial(parallel, table, study_record, best, down=is_narrow())
+    show_headline(results.answer(study))
     chart(draw, "parallel-figure", f"Parallel coordinates: {caption}")
     st.caption(escape(caption))
+    lower = study_record.objective["direction"] == "minimize"
+    shown = differing(table, study_record).sort_values(metric, ascending=lower)
+    first = ["variant", metric, *(["diverged"] if table["diverged"].any() else []), "parameters"]
     show_table(
-        table, key="parallel-table", alt="Variants with their settings",
-        column_order=[name for name in table if name != "name" and (name != "diverged" or table[name].any())],
-        column_config={"variant": st.column_config.TextColumn(width=fitting(table, "variant", 320))},
+        shown, key="parallel-table", alt="Variants with their settings",
+        column_order=[*first, *(name for name in table if name not in (*first, "name", "diverged"))],
+        column_config={
+            "variant": st.column_config.TextColumn(width=fitting(table, "variant", 320)),
+            metric: st.column_config.NumberColumn(format=aligned(table[metric])),
+            "parameters": st.column_config.NumberColumn(format="compact"),
+        },
     )  # fmt: skip
+    st.caption("The best mean first, which is no verdict. Where nothing is shown, a setting is that of the baseline.")
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
 
 
-def parallel(table: pd.DataFrame, study_record: StudyRecord, palette: Palette, *, down: bool = False) -> Spec:
-    """Parallel coordinates through the columns of `variant_table`: numbers where all settings are numbers."""
+def best_place(table: pd.DataFrame, study_record: StudyRecord) -> int | None:
+    """The row of `variant_table` with the best mean; None if none has one."""
+    means = table[study_record.objective["metric"]].astype(float)
+    if means.isna().all():
+        return None
+    return int(means.argmin() if study_record.objective["direction"] == "minimize" else means.argmax())
+
+
+def differing(table: pd.DataFrame, study_record: StudyRecord) -> pd.DataFrame:
+    """`variant_table` without the settings that are those of the baseline, but in the row of the baseline."""
+    kept = ("variant", "parameters", study_record.objective["metric"], "diverged", "name")
+    own = table["name"] == study_record.baseline
+    same = {name: ~own & (table[name] == next(iter(table.loc[own, name]), None)) for name in table if name not in kept}
+    return table.assign(**{name: table[name].mask(alike) for name, alike in same.items()})
+
+
+def parallel(
+    table: pd.DataFrame, study_record: StudyRecord, best: int | None, palette: Palette, *, down: bool = False
+) -> Spec:
+    """Parallel coordinates through the columns of `variant_table`: numbers where all settings are numbers.
+
+    Args:
+        best: The place of the variant that stands out beside the baseline.
+    """
     shown = table.drop(columns=["variant", "diverged", "name"])
     columns: dict[str, Column] = {}
     for name in shown:
@@ -250,7 +281,7 @@ def parallel(table: pd.DataFrame, study_record: StudyRecord, palette: Palette, *
         columns[str(name)] = numbers if are_numbers else [None if value is None else str(value) for value in values]
     marked = [place for place, name in enumerate(table["name"]) if name == study_record.baseline]
     return draw_parallel(
-        columns, study_record.objective["metric"], palette, list(table["variant"]), wide=marked, down=down
+        columns, study_record.objective["metric"], palette, list(table["variant"]), wide=marked, best=best, down=down
     )
 
 
@@ -289,8 +320,11 @@ def _mean(values: Mapping[int, float]) -> float | None:
     return math.fsum(values.values()) / len(values) if values else None
 
 
-def _parallel_caption(table: pd.DataFrame) -> str:
+def _parallel_caption(table: pd.DataFrame, metric: str, best: int | None) -> str:
     """What the parallel axes show, in words."""
     sizes, lost = table["parameters"], int((table["diverged"] > 0).sum())
-    said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters."
-    return f"{said} Thick: the baseline." + (f" Diverged: {lost}, dashed." if lost else "")
+    said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters. Thick and dark: "
+    said += "the baseline."
+    if best is not None:
+        said += f" Thick and orange: the best mean, {table['variant'][best]}, {metric} {table[metric][best]:.4g}."
+    return said + (f" Diverged: {lost}, dashed." if lost else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 
 import streamlit as st
 
@@ -13,23 +12,28 @@ from ablate.analysis.report import StudyReport
 from ablate.analysis.text import plural
 from ablate.errors import NotFoundError
 from ablate.spec.annotations import STUDY_NAME
+from ablate.store import TrialState
+from ablate.store.records import StudySummary
+from dashboard.shared.evidence import show_headline
 from dashboard.shared.exports import code
 from dashboard.shared.frame import begin_page, link
+from dashboard.shared.results import answer
 from dashboard.shared.running import (
     Run,
     continuing_arguments,
     last_run,
     may_run,
     show_command,
+    show_next_steps,
     start,
     start_button,
     stop_button,
 )
-from dashboard.shared.store import LIVE, complete, report, store, summary
+from dashboard.shared.store import LIVE, complete, ended, report, store, summary
 from dashboard.shared.text import escape, prose
 
-MORE = 4
-"""Number of further seeds that the field suggests if the number that would decide is unknown."""
+MORE, MOST = 4, 100_000
+"""Further seeds that the controls suggest if the number that would decide is unknown, and the most that they take."""
 HERE_ONLY = (
     "Studies are started and stopped here only if the dashboard listens on this machine alone "
     "(`ablate dashboard` without `--host`) and is opened on it."
@@ -53,66 +57,87 @@ def _study(study: str) -> None:
     if counts is None:
         return
     study_report = report(study)
+    show_headline(answer(study))
     _driver(study)
+    _facts(study_report, counts)
     run = last_run(study)
     busy = run is not None and run.alive
     if complete(counts):
-        st.caption(f"All {counts.planned:,} trials have ended.")
+        show_next_steps(answer(study))
     else:
         with st.container(border=True):
             st.markdown("**Finish or try again**")
-            left = counts.planned - counts.finished - counts.diverged - counts.pruned
+            left = counts.planned - ended(counts)
             st.caption(f"{left:,} of {counts.planned:,} trials are left. Ended trials are not trained again.")
             show_command(study)
             if may_run():
                 start_button("Resume", "play_arrow", lambda: start(study, continuing_arguments(study)), "resume",
                        disabled=busy or not STUDY_NAME.fits(study))  # fmt: skip
-    if seeds := _more_seeds(study_report):
-        with st.container(border=True):
-            st.markdown("**Add seeds**")
-            asked = st.text_input(
-                "Seeds", seeds, key=f"seeds-of-{study}", width=200,
-            )  # fmt: skip
-            wanted = str(asked or seeds).strip()
-            st.markdown(prose(meaning(wanted, study_report)))
-            show_command(study, wanted)
-            st.caption("`ablate plan` takes the same options and shows their cost before anything is trained.")
-            if may_run():
-                start_button("Add seeds", "add", lambda: start(study, continuing_arguments(study, wanted)), "add-seeds",
-                       disabled=busy or not STUDY_NAME.fits(study))  # fmt: skip
+    if isinstance(study_report.record.space.get("design", {}).get("seeds"), int):
+        _seeds(study_report, counts, busy)
     if not may_run():
         st.caption(HERE_ONLY)
-    link("answer", "Answer")
+    with st.container(horizontal=True):
+        link("answer", "Answer")
+        link("cluster", "Now running")
 
 
-def meaning(wanted: str, study_report: StudyReport) -> str:
-    """What a number of seeds asks for, in how many more trials and how long, in a sentence; else how to write one."""
-    numbers = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", wanted)
-    if numbers is None:
-        return "Write `4` for four seeds of each variant, or `4:8` for at least four and up to eight of the undecided."
-    least, most = int(numbers[1]), int(numbers[2] or numbers[1])
-    rows = study_report.variants
+def _facts(study_report: StudyReport, counts: StudySummary) -> None:
+    """How far the study is, and what it has cost."""
+    facts, states = st.container(horizontal=True), study_report.progress.states
+    facts.metric("Trials that ended", f"{ended(counts):,} of {counts.planned:,}", width="content")
+    facts.metric("Failed", f"{states[TrialState.FAILED]:,}", width="content")
+    facts.metric("Variants", f"{counts.variants:,}", width="content")
+    facts.metric("Seeds of the baseline", len(study_report.baseline.planned), width="content")
+    facts.metric("Training", duration(sum(row.seconds for row in study_report.variants)), width="content")
+
+
+def _seeds(study_report: StudyReport, counts: StudySummary, busy: bool) -> None:
+    """Controls for a number of seeds of one's own, and a warning if the answer expects none to decide anything."""
+    study = counts.name
+    idle = complete(counts) and not any("--seeds" in step.arguments for step in answer(study).next)
+    extends = study_report.record.traits.adds_seeds and not study_report.rule.relative
+    planned = len(study_report.baseline.planned)
+    first, _, last = (deciding_seeds(study_report) or f"{max(planned, 2)}:{max(planned, 2) + MORE}").partition(":")
+    with st.expander("Another number of seeds", icon=":material/add:", key="seeds"):
+        if idle:
+            st.warning("The answer names no number of seeds that would decide what is open: more seeds may change "
+                       "nothing.", icon=":material/info:")  # fmt: skip
+        row = st.container(horizontal=True, vertical_alignment="bottom")
+        least = int(row.number_input("Seeds of each variant", 1, MOST, int(first), key=f"least-of-{study}", width=200))
+        most = least
+        if extends:
+            most = int(row.number_input("Of the undecided, up to", 1, MOST, int(last or first), key=f"most-of-{study}",
+                                        width=200))  # fmt: skip
+        wanted = f"{least}:{most}" if most > least else str(least)
+        st.markdown(prose(meaning(least, most, study_report)))
+        show_command(study, wanted)
+        st.caption("`ablate plan` takes the same options and shows their cost before anything is trained.")
+        if may_run():
+            start_button("Add seeds", "add", lambda: start(study, continuing_arguments(study, wanted)), "add-seeds",
+                   disabled=busy or not STUDY_NAME.fits(study))  # fmt: skip
+
+
+def meaning(least: int, most: int, study_report: StudyReport) -> str:
+    """Which seeds two numbers ask for, in how many more trials and how long, in a sentence.
+
+    Args:
+        least: Seeds of each variant.
+        most: Seeds of the undecided ones and of the baseline, where that is more.
+    """
+    rows, planned = study_report.variants, study_report.baseline.planned
     undecided = [row.name for row in rows if row.verdict is not None and row.verdict.word == "undecided"]
     extended = {*undecided, study_report.record.baseline} if undecided and most > least else set()
     more = sum(max(0, (most if row.name in extended else least) - len(row.planned)) for row in rows)
-    seconds, ended = sum(row.seconds or 0.0 for row in rows), sum(len(row.finished) for row in rows)
-    took = f", about {duration(more * seconds / ended)} of training" if seconds and more else ""
+    seconds, known = sum(row.seconds or 0.0 for row in rows), sum(len(row.finished) for row in rows)
+    took = f", about {duration(more * seconds / known)} of training" if seconds and known and more else ""
     upper = f", and up to {most} of the {len(undecided)} undecided and of the baseline" if extended else ""
-    return f"At least {plural(least, 'seed')} of each variant{upper}: {plural(more, 'more trial')} at most{took}."
-
-
-def _more_seeds(study_report: StudyReport) -> str:
-    """Default of the field: the seeds that would decide, otherwise a few more than there are; empty if unknown."""
-    seeds = study_report.record.space.get("design", {}).get("seeds")
-    if decisive := deciding_seeds(study_report):
-        return decisive
-    if isinstance(seeds, int):
-        return (
-            f"{min(max(seeds, 2), 10)}:{max(seeds, 2) + MORE}"
-            if study_report.record.traits.adds_seeds
-            else f"{seeds + 1}"
-        )
-    return ""
+    begin, end = max(planned) + 1, min(planned) + (most if extended else least) - 1
+    which = f"seed {end} is new" if end == begin else f"seeds {begin} to {end} are new"
+    new = which if end >= begin else "no seed is new"
+    return (
+        f"At least {plural(least, 'seed')} of each variant{upper}; {new}: {plural(more, 'more trial')} at most{took}."
+    )
 
 
 def _driver(study: str) -> None:

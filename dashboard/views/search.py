@@ -7,24 +7,25 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import streamlit as st
 
-from ablate.analysis.answer import answer_of
 from ablate.analysis.changes import setting_titles, variant_titles
+from ablate.analysis.runs import baselines_of
 from ablate.analysis.slices import is_logarithmic, switch_settings, varied_values
+from ablate.analysis.text import counted
 from ablate.errors import MissingPackageError
 from ablate.render.figures.curves import draw_bands
-from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, mark, number
+from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, mark, names, number
 from ablate.store import StudyRecord, TrialRecord, TrialState
-from dashboard.shared.evidence import evidence_link
+from dashboard.shared.evidence import show_headline, table
 from dashboard.shared.exports import chart, export, figure_files
 from dashboard.shared.frame import begin_page, link
-from dashboard.shared.results import any_ended, importances, missing, plans_ahead
+from dashboard.shared.results import answer, any_ended, fresh, importances, missing, plans_ahead
 from dashboard.shared.store import location, report, settled_curves, stamp, store
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import prose
 from dashboard.views.effects import show_importances
 
 MOST, MOST_CURVES = 2000, 200
@@ -64,9 +65,8 @@ def show() -> None:
         )
         return
     record, trials = read_record(study), _trials(location(), study, stamp(study))
-    counts = {state: sum(trial.record.state is state for trial in trials) for state in ENDED}
-    _best(study)
-    st.caption(", ".join(f"{count:,} {state}" for state, count in counts.items() if count))
+    show_headline(answer(study))
+    _confirmation(study)
     picked = _history(record, trials)
     st.fragment(_importances, parallel=True)(study)
     picked = [*picked, *_curves(study, trials)]
@@ -79,14 +79,65 @@ def show() -> None:
     _pair(study, record, trials)
 
 
-def _best(study: str) -> None:
-    """The answer in words, with the evidence of what was measured with fresh seeds."""
-    study_report = report(study)
-    answer = answer_of(study_report)
-    st.markdown(f"**{prose(' '.join(answer.headline))}**")
-    fresh = {row.name for row in study_report.variants if row.confirmed}
-    if confirmed := [evidence_link(row.words, row.variant) for row in answer.rows if row.variant in fresh]:
-        st.markdown(f"Evidence from fresh seeds: {', '.join(confirmed)}")
+def _confirmation(study: str) -> None:
+    """What fresh seeds say of the points that were selected: their verdicts, and the trials of the best in pairs."""
+    said, metric = answer(study), report(study).metric
+    confirmed = {row.name for row in report(study).variants if row.confirmed}
+    rows = [(group.key, row) for group in said.groups for row in group.rows if row.variant in confirmed]
+    if not rows:
+        return
+    st.header("The best point on fresh seeds", anchor=False)
+    st.html(table(said, rows))
+    best = rows[0][1].variant
+    first, second = (fresh(study)[name] for name in (baselines_of(read_record(study))[best], best))
+    if pairs := seed_pairs(first.values(metric), second.values(metric)):
+        draw = partial(draw_seed_pairs, pairs, metric, max(3, said.decimals))
+        told = "; ".join(f"{name} {first:.5g} and {second:.5g}" for name, (first, second) in pairs.items())
+        chart(draw, "fresh", f"{metric} of the baseline and of the best point with each fresh seed: {told}")
+        better = "left" if said.worse > 0 else "right"
+        st.caption(
+            "A row for each seed that took no part in the search: both settings were trained with it, and further "
+            f"{better} is better. The verdict rests on these pairs alone; the margin is {said.margin:g}."
+        )
+
+
+def seed_pairs(first: Mapping[int, float], second: Mapping[int, float]) -> dict[str, tuple[float, float]]:
+    """The values of two sides with each seed that both have, and their means last; empty without such a seed."""
+    pairs = {f"seed {seed}": (first[seed], second[seed]) for seed in sorted(first.keys() & second.keys())}
+    if not pairs:
+        return {}
+    before, after = zip(*pairs.values(), strict=True)
+    return pairs | {"mean": (fmean(before), fmean(after))}
+
+
+def draw_seed_pairs(pairs: Mapping[str, tuple[float, float]], metric: str, decimals: int, palette: Palette) -> Spec:
+    """A row for each pair: the value of the baseline, that of the best point, and their difference."""
+    looks = {"baseline": Look(palette.grey, (1, 0), "circle"), "best point": palette.look(0)}
+    rows = [
+        {"name": name, "side": side, "value": value}
+        for name, values in pairs.items() for side, value in zip(looks, values, strict=True)
+    ]  # fmt: skip
+    joined = [
+        {"name": name, "first": first, "second": second, "end": max(first, second),
+         "said": f"{second - first:+.{decimals}f}", "mean": name == "mean"}
+        for name, (first, second) in pairs.items()
+    ]  # fmt: skip
+    values = [value for pair in pairs.values() for value in pair]
+    room = 0.12 * (max(values) - min(values)) or 0.01 * abs(values[0]) or 1.0
+    x = number("value", metric, domain=(min(values) - room, max(values) + 2 * room))
+    y = names("name", [*pairs])
+    tip = [{"field": key, "title": key} for key in ("name", "side", "value")]
+    weight = {"condition": {"test": "datum.mean", "value": "bold"}, "value": "normal"}
+    return layers(
+        [
+            mark("rule", joined, {"x": {**x, "field": "first"}, "x2": {"field": "second"}, "y": y}, strokeWidth=1.5,
+                 color=palette.grey),
+            mark("point", rows, {"x": x, "y": y, "tooltip": tip, **by_look("side", looks, "color", "shape")}, size=90),
+            mark("text", joined, {"x": {**x, "field": "end"}, "y": y, "text": {"field": "said"}, "fontWeight": weight},
+                 align="left", dx=10),
+        ],
+        28 * len(pairs),
+    )  # fmt: skip
 
 
 @st.cache_resource(show_spinner="Reading the trials", max_entries=4)
@@ -132,9 +183,12 @@ def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[
     draw = partial(draw_history, record, trials)
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
     best = f", the best {better(trial.value for trial in done if trial.value is not None):.5g}" if done else ""
-    return chart(
+    picked = chart(
         draw, "history", f"{metric} of {len(done)} finished trials in the order of the search{best}", picks=True
     )
+    counts = counted((state.value, sum(trial.record.state is state for trial in trials)) for state in ENDED)
+    st.caption(f"The search itself: {', '.join(counts)} with the seeds that selected. Fresh seeds are not drawn here.")
+    return picked
 
 
 def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: Palette) -> Spec:
@@ -196,7 +250,7 @@ def _importances(study: str) -> None:
     with suppress(MissingPackageError):  # the page Effects names it
         if importances(study) is not None:
             st.header("Importances", anchor=False)
-            show_importances(study, with_table=False)
+            show_importances(study)
 
 
 def _curves(study: str, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:

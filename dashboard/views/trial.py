@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import AXES, Band, band, line
-from ablate.analysis.numbers import MISSING, count, decimals_for, duration, fixed, scaled
+from ablate.analysis.numbers import MISSING, count, decimals_for, duration, fixed, percent, scaled
 from ablate.analysis.status import place_of
 from ablate.analysis.text import plural
 from ablate.command_line import hide_passwords
@@ -21,7 +22,7 @@ from ablate.render.blocks import Grid
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.spec.suite import at_task, split_task
-from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
 from ablate.store.records import USAGE
 from dashboard.shared.evidence import baseline_of, evidence_link, show_differences
 from dashboard.shared.exports import (
@@ -87,7 +88,6 @@ def show() -> None:
     if variant.name != baseline_of(record, variant).name:
         st.header("Config: what differs from the baseline", anchor=False)
         show_differences(record, variant)
-    _cost(variant, trial, record.objective["metric"])
     _links(record, variant, task)
     edit_mark("trial", key)
     if not moves(trial):
@@ -134,7 +134,8 @@ def _blocks(record: StudyRecord, variant: VariantRecord) -> None:
 
 def _choose(record: StudyRecord) -> str | None:
     """The key of the trial that the address or the select boxes name."""
-    names = list(dict.fromkeys(trial.variant for trial in record.planned))
+    planned_trials = _planned(record)
+    names = list(dict.fromkeys(trial.variant for trial in planned_trials))
     with st.popover("Choose a trial", icon=":material/science:") if is_narrow() else st.container():
         boxes = st.columns([3, 1, 2], vertical_alignment="bottom")
     asked = boxes[2].text_input("Or by its key", key="trial", bind="query-params", placeholder="its first characters")
@@ -144,7 +145,7 @@ def _choose(record: StudyRecord) -> str | None:
         except NotFoundError as error:
             st.error(prose(str(error)))
             return None
-        for planned in (one for one in record.planned if one.key == key):
+        for planned in (one for one in planned_trials if one.key == key):
             with boxes[0]:
                 link("trial", "Choose by variant and seed", variant=planned.variant, seed=str(planned.seed))
         return key
@@ -152,8 +153,13 @@ def _choose(record: StudyRecord) -> str | None:
         st.info("This study has planned no trial yet.")
         return None
     variant = choose_in_words(boxes[0].selectbox, "Variant", "variant", names, names[0], variant_titles(record))
-    seeds = {str(trial.seed): trial.key for trial in record.planned if trial.variant == variant}
+    seeds = {str(trial.seed): trial.key for trial in planned_trials if trial.variant == variant}
     return seeds[choose_in_words(boxes[1].selectbox, "Seed", "seed", [*seeds], next(iter(seeds)), {})]
+
+
+def _planned(record: StudyRecord) -> tuple[PlannedTrial, ...]:
+    """The trials that are compared, those that confirm among them."""
+    return (*record.planned, *record.confirm_trials)
 
 
 def _variant(record: StudyRecord, trial: TrialRecord) -> VariantRecord:
@@ -214,16 +220,18 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
             facts.metric("Minus the baseline's, same seed", fixed(value - other, decimals, sign=True),
                          f"baseline {fixed(other, decimals)}", delta_color="off", delta_arrow="off",
                          width="content")  # fmt: skip
-
-
-def _cost(variant: VariantRecord, trial: TrialRecord, metric: str) -> None:
-    """The other metrics, and what the training cost."""
-    facts = st.container(horizontal=True)
+    change = None if row is None or not row.parameter_change else f"{percent(row.parameter_change)} of the baseline's"
+    if variant.parameters:
+        facts.metric("Parameters", count(variant.parameters), change, delta_color="off", delta_arrow="off",
+                     width="content")  # fmt: skip
+    _cost(facts, variant, trial)
     for name, value in trial.metrics.items():
         if name != metric:
             facts.metric(escape(name), f"{value:.5g}", width="content")
-    if variant.parameters:
-        facts.metric("Parameters", count(variant.parameters), width="content")
+
+
+def _cost(facts: DeltaGenerator, variant: VariantRecord, trial: TrialRecord) -> None:
+    """What the training cost."""
     if moves(trial):
         return
     facts.metric("Steps", f"{trial.steps:,}", width="content")
@@ -257,7 +265,7 @@ def _links(record: StudyRecord, variant: VariantRecord, task: str) -> None:
 def _same_seed(record: StudyRecord, variant: VariantRecord, seed: int) -> TrialRecord | None:
     """The trial of the variant's baseline with the same seed; None without one, and for a baseline itself."""
     name = baseline_of(record, variant).name
-    key = next((plan.key for plan in record.planned if (plan.variant, plan.seed) == (name, seed)), None)
+    key = next((plan.key for plan in _planned(record) if (plan.variant, plan.seed) == (name, seed)), None)
     return None if key is None or name == variant.name else store().trials([key]).get(key)
 
 
@@ -272,7 +280,7 @@ def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], variant: Variant
         colour = palette.variants(record).get(variant.name, palette.look(0)).colour
         looks = {"this trial": Look(colour, (1, 0), "circle"), "its training loss": Look(colour, (2, 3), "square"),
                  BESIDE: Look(palette.grey, (6, 3), "diamond")}  # fmt: skip
-        return draw_bands(known, looks, palette, ("steps", "validation loss"), height=300)
+        return draw_bands(known, looks, palette, ("steps", "loss"), height=300)
 
     last = next((point for point in reversed(points) if point.val_loss is not None), points[-1])
     ends = f", {last.val_loss:.5g} at step {last.step:,}" if last.val_loss is not None else ""

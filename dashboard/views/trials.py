@@ -1,16 +1,29 @@
-"""All trials as a table, sorted and filtered by state, setting and metric, as stored in the address."""
+"""All trials below their variants with means and verdicts, or in one table that is sorted; filtered, by the address."""
 
 from __future__ import annotations
 
+import html
+import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.answer_rows import AnswerRow, GroupKey
 from ablate.analysis.changes import setting_titles
+from ablate.analysis.numbers import MISSING, count, duration, fixed
+from ablate.analysis.runs import baselines_of
+from ablate.analysis.text import plural
+from ablate.render.figures.style import Palette
+from ablate.render.formats.html import marked_verdict
+from ablate.roles import TrialRole
+from ablate.spec.suite import at_task
+from ablate.stats import mean_interval
 from ablate.store import TrialState
-from dashboard.shared.exports import Card, cards, export, is_narrow, table_files
+from dashboard.shared.evidence import WHY, show_headline
+from dashboard.shared.exports import Card, cards, dark, export, is_narrow, table_files
 from dashboard.shared.frame import address, begin_page, link
 from dashboard.shared.results import (
     KEY,
@@ -21,23 +34,28 @@ from dashboard.shared.results import (
     VARIANT,
     VERSUS,
     Filter,
+    answer,
     filtered,
     numeric,
     switches,
     trials,
 )
-from dashboard.shared.store import every
+from dashboard.shared.store import every, report
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import aligned, fitting
 
 ROWS = 200
 """Rows at a time."""
-DESIGN = "order of the design"
+GROUPED, DESIGN = "variants, by verdict", "order of the design"
 LESS = ("parameters", "tokens", "FLOP", "attempts", "ended")
 """The last columns but those of settings."""
 DIFFERENCE = "The objective minus that of the baseline with the same seed"
+ROLES = [TrialRole.CONFIRMATION, TrialRole.COMPARISON, TrialRole.TUNING, TrialRole.TIMING, TrialRole.STAGE]
+"""In the order in which variants are shown."""
 WIDEST = 320
 """Pixels of the column of variants."""
+Judged = tuple[GroupKey, AnswerRow]
+"""A variant as an answer has it, with the group that it is in."""
 FILTERS = ("states", "setting", "metric")
 """Parameters of the address that filter."""
 
@@ -53,26 +71,145 @@ def _live(study: str) -> None:
     if table.empty:
         st.info("This study has planned no trial yet.")
         return
+    headline = st.container()  # above the controls, so that a narrow window shows it first
     wish = _controls(study, table)
-    rows = filtered(table, wish)
+    rows, grouped = filtered(table, wish), wish.by == GROUPED
+    known = judged(study)
+    if grouped:
+        with headline:
+            show_headline(answer(study))
+        rows = by_variant(rows, [*baselines_of(read_record(study)).values(), *known])
     pages = max(1, -(-len(rows) // ROWS))
     page = 1
     if pages > 1:
         page = int(st.number_input("Page", 1, pages, key="page", bind="query-params", width=140))
     which = f", page {page:,} of {pages:,}" if pages > 1 else ""
     head = st.container(horizontal=True, vertical_alignment="center")
-    how = "" if is_narrow() else "; a click on one gives a link to it, on a heading sorts by it"
+    how = "" if is_narrow() or grouped else "; a click on one gives a link to it, on a heading sorts by it"
     head.caption(f"{len(rows):,} of {len(table):,} trials{which}{how}", width="content")
-    shown = _ordered(rows.iloc[(page - 1) * ROWS : page * ROWS])
+    here = rows.iloc[(page - 1) * ROWS : page * ROWS]
+    shown = _ordered(here)
     if shown.empty:
         st.info("No trial matches these filters.")
         return
-    if is_narrow():
+    if grouped:
+        _groups(study, here, table, known)
+    elif is_narrow():
         cards(_cards(shown, wish.by), "Trials")
     elif picked := _picked(shown, wish):
         with head:
             link("trial", f"{picked[VARIANT]}, seed {picked[SEED]}", trial=str(picked[KEY]))
     export(table_files(f"{study}_trials", _ordered(rows)), "trials")
+
+
+def judged(study: str) -> dict[str, Judged]:
+    """The variants that the answer compares, as it sorts them, with their verdicts; of a suite those on each task."""
+    groups = ((task, group) for task in report(study).tasks or ("",) for group in answer(study, task).groups)
+    return {at_task(row.variant, task): (group.key, row) for task, group in groups for row in group.rows}
+
+
+def by_variant(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """The trials of a variant together, variants in the order of `names`; fresh seeds first, what only tunes last."""
+    places = {name: place for place, name in enumerate(dict.fromkeys([*names, *rows[NAME]]))}
+    keys = pd.DataFrame({ROLE: rows[ROLE].map(ROLES.index), NAME: rows[NAME].map(places), SEED: rows[SEED]})
+    return rows.loc[keys.sort_values([ROLE, NAME, SEED], kind="stable").index]
+
+
+def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[str, Judged]) -> None:
+    """Each variant with its mean and its verdict, its trials below it; what is never compared behind a click."""
+    scouts = here[ROLE].isin([role.value for role in TrialRole if role.scouts])
+    compared, decimals, metric = here[~scouts], max(3, answer(study).decimals), str(table.columns[2])
+    fresh = {row.name for row in report(study).variants if row.confirmed}
+    title = read_record(study).objective["metric"]
+    if len(compared):
+        groups = []
+        for (role, name), trials in compared.groupby([ROLE, NAME], sort=False):
+            all_of_it = table[(table[ROLE] == role) & (table[NAME] == name)]
+            verdict = known.get(name) if (role == TrialRole.CONFIRMATION) == (name in fresh) else None
+            lines = [_line(row, metric, decimals) for row in trials.to_dict("records")]
+            groups.append((_head(all_of_it, verdict, metric, decimals), lines if len(all_of_it) > 1 else []))
+        st.html(group_table(groups, title))
+        st.caption(
+            f"±: half the 95 % interval of the mean over seeds. vs baseline: paired by seed. Margin: "
+            f"{answer(study).margin:g}; a verdict rests on the one-sided 95 % bound."
+        )
+    if scouts.any():
+        with st.expander(f"{plural(int(scouts.sum()), 'trial')} that tune or time, and are never compared"):
+            lines = [_line(row, metric, decimals, named=True) for row in here[scouts].to_dict("records")]
+            st.html(group_table([(None, lines)], title))
+
+
+def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: int) -> tuple[str, ...]:
+    """The cells of a variant: verdict and name, mean, difference, bound, how many trials have ended, size and time.
+
+    Args:
+        trials: All that it has in this role.
+        verdict: On it, if it rests on these trials.
+        metric: The column of the objective.
+        decimals: With how many its values are written.
+    """
+    first, values = trials.iloc[0], trials[metric].dropna()
+    finished = int((trials[STATE] == TrialState.FINISHED).sum())
+    lost = trials[STATE].isin([TrialState.DIVERGED, TrialState.PRUNED]).any()
+    mean = MISSING
+    if len(values) and not lost and all(map(math.isfinite, values)):
+        interval = mean_interval(map(float, values))
+        mean = fixed(interval.mean, decimals)
+        if interval.low is not None and interval.high is not None:
+            mean += f" ± {(interval.high - interval.low) / 2:.{decimals}f}"
+    difference = trials[VERSUS].mean() if trials[VERSUS].notna().all() else None
+    name, bound, mark = html.escape(first[VARIANT]), "", ""
+    if first[ROLE] == TrialRole.CONFIRMATION:
+        name += " <small>on fresh seeds</small>"
+    leads = address("trial", trial=str(first[KEY])) if len(trials) == 1 else ""
+    if verdict is not None:
+        key, row = verdict
+        difference, bound = row.difference, html.escape(row.bound_text)
+        mark = f"{marked_verdict(key, row, Palette(dark()).verdict)} "
+        leads = leads or address(**{WHY: first[NAME]})
+    if leads:
+        name = f'<a href="{html.escape(leads)}">{name}{f", seed {first[SEED]}" * (len(trials) == 1)}</a>'
+    size = MISSING if pd.isna(first["parameters"]) else count(int(first["parameters"]))
+    took, single = trials["seconds"].sum(min_count=1), len(trials) == 1
+    state = first[STATE] if single else f"{finished} of {len(trials)} trials finished"
+    return (
+        f'{mark}{name}<small class="narrow"> {bound}</small>', mean, fixed(difference, decimals, sign=True), bound,
+        state, size, MISSING if pd.isna(took) else duration(took),
+    )  # fmt: skip
+
+
+def _line(row: Mapping[str, Any], metric: str, decimals: int, *, named: bool = False) -> tuple[str, ...]:
+    """The cells of a trial, which lead to it."""
+    value, versus = (None if pd.isna(row[name]) else float(row[name]) for name in (metric, VERSUS))
+    state = "" if row[STATE] == TrialState.FINISHED else f'<small class="narrow"> {row[STATE]}</small>'
+    title = f"{html.escape(row[VARIANT])}, seed {row[SEED]}" if named else f"seed {row[SEED]}"
+    took = MISSING if pd.isna(row["seconds"]) else f"{row['seconds']:.1f} s"
+    return (
+        f'<a href="{html.escape(address("trial", trial=str(row[KEY])))}">{title}</a>{state}', fixed(value, decimals),
+        fixed(versus, decimals, sign=True), "", row[STATE], "", took,
+    )  # fmt: skip
+
+
+def group_table(groups: Sequence[tuple[tuple[str, ...] | None, Sequence[tuple[str, ...]]]], metric: str) -> str:
+    """A table of variants with the cells of their trials below them, all as HTML; narrow windows show its first half.
+
+    Args:
+        groups: The cells of a variant, None for none, and those of its trials.
+        metric: What is compared.
+    """
+    titles = ("variant, trials", html.escape(metric), "vs baseline", "95 % bound", "state", "parameters", "training")
+    kinds = ("change", "number", "number", "number wide", "wide", "number wide", "number wide")
+
+    def line(cells: Sequence[str], tag: str, which: str = "") -> str:
+        shown = (f'<{tag} class="{kind}">{cell}</{tag}>' for kind, cell in zip(kinds, cells, strict=True))
+        return f"<tr{which}>{''.join(shown)}</tr>"
+
+    body = "".join(
+        ("" if head is None else line(head, "td", ' class="of"')) + "".join(line(cells, "td") for cells in trials)
+        for head, trials in groups
+    )
+    head = line(titles, "th")
+    return f'<table class="answer trials" aria-label="Trials"><thead>{head}</thead><tbody>{body}</tbody></table>'
 
 
 def _picked(shown: pd.DataFrame, wish: Filter) -> dict[str, Any] | None:
@@ -120,8 +257,8 @@ def _controls(study: str, table: pd.DataFrame) -> Filter:
     settings = [f"{switch}={setting}" for switch, found in named.items() for setting in found]
     numbers = numeric(table)
     row = st.container(horizontal=True, vertical_alignment="bottom")
-    by = row.selectbox("Sort by", [DESIGN, *map(str, table.columns)], key="by", bind="query-params", width=220)
-    descending = row.toggle("Greatest first", key="desc", bind="query-params")
+    by = row.selectbox("Sort by", [GROUPED, DESIGN, *map(str, table.columns)], key="by", bind="query-params", width=220)
+    descending = row.toggle("Greatest first", key="desc", bind="query-params", disabled=by in (GROUPED, DESIGN))
     filters = st.expander("Filter", icon=":material/filter_alt:", expanded=any(map(st.query_params.get, FILTERS)))
     first = filters.container(horizontal=True, vertical_alignment="bottom")
     states = first.multiselect(

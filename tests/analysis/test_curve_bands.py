@@ -79,3 +79,7 @@ def test_heights_cut_off_the_first_fall_only() -> None:
     low, high = heights([band([line(curve([10.0, 4.0, 2.0]))])]) or (0, 0)
     assert low < 2.0 < 10.0 < high, "of three points the first is shown, too"
     assert heights([]) is None
+    slow = [10.0, 9.0, 8.0, *(3.0 - 0.1 * step for step in range(9))]  # two of the first fifth's points fall
+    low, high = heights([band([line(curve(slow))])]) or (0, 0)
+    assert low < min(slow)
+    assert 3.0 < high < 8.0, "the fall is a share of the way, however many points it has"

@@ -271,7 +271,7 @@ def test_an_address_survives_reload_and_can_be_shared(page: Page) -> None:
 
 
 def test_the_way_back_from_a_trial_keeps_the_sorting(page: Page) -> None:
-    page.open("/trials?study=tiny&states=finished")
+    page.open("/trials?study=tiny&states=finished&by=order+of+the+design")
     table = page.tab.locator('[role="region"][aria-label^="Trials with state"] canvas')
     for asked in ("by=variant", "desc=true"):  # two clicks on the heading of the first column
         table.first.click(position={"x": 60, "y": 17}, force=True)  # an element for scrolling lies above it

@@ -143,11 +143,10 @@ def test_each_view_of_effects_has_an_address(page: Page, said: dict[str, dict[st
     page.tab.wait_for_url("**show=Importances*")
     page.main.get_by_text("How much of the variance").wait_for()
     page.settle()
-    table = page.tab.get_by_role("region", name="Share of the variance")
+    told = page.tab.get_by_test_id("stVegaLiteChart").first.get_attribute("aria-label") or ""
     found = said["crossed"]["importances"]
     shares = [*(one["share"] for one in found["factors"]), found["rest"]]
-    told = [line.split("\t")[1] for line in table.inner_text().splitlines()[1:]]
-    assert told == [f"{100 * share:.0f} %" for share in shares]
+    assert re.findall(r"explains? (\d+ %)", told) == [f"{100 * share:.0f} %" for share in shares]
     page.open("/effects?study=crossed&show=Slices")
     page.main.get_by_text("varies nothing that is a number").wait_for()
     page.open("/effects?study=path&show=Effects")

@@ -68,10 +68,12 @@ def test_in_an_empty_folder_a_study_is_started_stopped_continued_and_given_seeds
     page.open("/runs?study=long")
 
     assert planned(place) == 6
-    field = page.tab.get_by_role("textbox", name="Seeds")
-    field.fill("3")
-    field.press("Enter")
-    page.wait_for_text("ablate resume long --seeds=3")
+    page.main.get_by_text("Another number of seeds").click()
+    for label in ("Seeds of each variant", "Of the undecided, up to"):
+        field = page.tab.get_by_label(label)
+        field.fill("3")
+        field.press("Enter")
+    page.wait_for_text("ablate resume long --seeds=3 ")
     page.tab.get_by_role("button", name="Add seeds").click()
     page.tab.get_by_role("button", name="Stop", exact=True).wait_for()
     eventually(lambda: planned(place) == 9)

@@ -25,6 +25,7 @@ from rich.console import Console
 from vega import at, marks, rows, series
 
 from ablate.analysis import read_study
+from ablate.analysis.answer import answer_of
 from ablate.analysis.curves import Band, Line, band
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.pareto import Front, FrontPoint
@@ -42,7 +43,7 @@ from dashboard.shared.exports import cell_words, on_page, widened
 from dashboard.shared.results import split_tags
 from dashboard.shared.schema import to_yaml
 from dashboard.shared.text import aligned, escape, fitting, one_line, prose, wrapping
-from dashboard.views import PAGES
+from dashboard.views import PAGES, effects
 from dashboard.views.across import DrawnVariant, common, differing
 from dashboard.views.answer import LEAST, _word_widths, ablation
 from dashboard.views.curves import PRUNED, Group, _offered, _singles
@@ -135,7 +136,7 @@ def test_of_a_search_those_variants_are_drawn_first_that_finished(monkeypatch: p
         state = TrialState.PRUNED if name.startswith("pruned") else TrialState.FINISHED
         made.add(name, 0, {"val_loss": 1.0} if state is TrialState.FINISHED else {}, state=state)
     monkeypatch.setattr("dashboard.views.curves.runs", lambda study: read_runs(made, made.record, "val_loss"))
-    monkeypatch.setattr("dashboard.views.curves.report_on", lambda study, task: read_study(made, "a_study"))
+    monkeypatch.setattr("dashboard.views.curves.answer", lambda study, task: answer_of(read_study(made, "a_study")))
     offered, first = _offered(made.record, "")
     assert set(offered) == set(names)
     assert first[:2] == ["baseline", "found"]
@@ -147,16 +148,20 @@ def test_an_outlier_is_cut_from_the_panels_and_named() -> None:
     bands = {name: Band((0.0, 1.0), (1.3, end), (1.3, end), (1.3, end), 3) for name, end in ends.items()}
     assert outliers(bands) == ["d"]
     beside, verdicts = dict.fromkeys("abcd", "baseline"), {"a": "needed", "b": "worse", "c": "undecided"}
-    panels_of = partial(band_panels, bands, beside, PAPER, ("steps", "loss"), verdicts=verdicts)
+    bounds = {"a": "≥ +0.05"}
+    panels_of = partial(band_panels, bands, beside, PAPER, ("steps", "loss"), verdicts=verdicts, bounds=bounds)
     drawn = panels_of()
     panels: dict[str, set[str]] = {row["panel"]: set() for row in drawn["data"]["values"]}
     for row in drawn["data"]["values"]:
         panels[row["panel"]].add(row["name"])
     worse = "must stay or worse"  # which look the same
     assert panels == {
-        "a\nmust stay, 1.1": {"baseline", worse}, "b\nworse, 1.2": {"baseline", worse},
+        "a\nmust stay, 1.1\nΔ ≥ +0.05": {"baseline", worse}, "b\nworse, 1.2": {"baseline", worse},
         "c\nundecided, 1.15": {"baseline", "undecided"}, "d\n9": {"baseline", "variant"},
     }, "each but the baseline, which is in all of them"  # fmt: skip
+    beyond = {row["panel"]: row["beyond"] for row in drawn["data"]["values"] if "beyond" in row}
+    assert beyond == {"d\n9": "it ends at 9, beyond this axis"}
+    assert [one["encoding"]["text"]["field"] for one in marks(drawn, "text")] == ["beyond"]
     key = drawn["spec"]["layer"][1]["encoding"]
     assert key["color"]["scale"]["domain"] == ["baseline", worse, "undecided", "variant"]
     assert key["color"]["legend"]["orient"] == "top", "a key says which line is which"
@@ -267,12 +272,12 @@ def test_a_number_of_seeds_is_told_with_what_it_trains() -> None:
             made.add(name, seed, {"val_loss": value + 0.001 * seed}, seconds=30)
     report = read_study(made, "a_study")
     assert [row.name for row in report.variants if row.verdict and row.verdict.word == "undecided"] == ["a=y"]
-    assert meaning("4:8", report) == (
-        "At least 4 seeds of each variant, and up to 8 of the 1 undecided and of the baseline: 8 more trials at most, "
-        "about 4 min 00 s of training."
+    assert meaning(4, 8, report) == (
+        "At least 4 seeds of each variant, and up to 8 of the 1 undecided and of the baseline; seeds 4 to 7 are new: 8 "
+        "more trials at most, about 4 min 00 s of training."
     )
-    assert "6 more trials at most" in meaning("6", report)
-    assert meaning("many", report).startswith("Write `4`")
+    assert "seeds 4 to 5 are new: 6 more trials at most" in meaning(6, 6, report)
+    assert "no seed is new: 0 more trials at most." in meaning(4, 4, report)
 
 
 def test_tags_are_split_at_commas_without_duplicates() -> None:
@@ -382,12 +387,30 @@ def test_the_axis_of_a_number_is_ordered_though_the_baseline_has_none() -> None:
     for name in ("baseline", "v1", "v2", "v3"):
         store.add(name, 0, {"val_loss": 3.0})
     record = store.study("a_study")
-    drawn = parallel(variant_table(record, read_runs(store, record, "val_loss")), record, PAPER)
+    drawn = parallel(variant_table(record, read_runs(store, record, "val_loss")), record, None, PAPER)
     places = {row["line"]: row["at"] for line in marks(drawn, "line") for row in rows(line) if row["axis"] == "rate"}
     assert 0 not in places, "the baseline has no rate"
     high, low, middle = (places[line] for line in (1, 2, 3))
     assert low < middle < high
     assert [row["text"] for row in rows(marks(drawn, "text")[0]) if row["axis"] == "rate"] == ["0.001", "0.01", "0.03"]
+
+
+def test_of_parallel_axes_the_best_mean_is_marked_and_the_table_shows_what_differs() -> None:
+    settings = {"baseline": {"a": "on", "b": "2"}, "x": {"a": "off", "b": "2"}, "y": {"a": "on", "b": "3"}}
+    losses = {"baseline": 3.0, "x": 2.0, "y": 4.0}
+    for direction, best in (("minimize", "x"), ("maximize", "y")):
+        made = fake_store({name: (one, 9) for name, one in settings.items()}, seeds=1, direction=direction)
+        for name, loss in losses.items():
+            made.add(name, 0, {"val_loss": loss})
+        table = variant_table(made.record, read_runs(made, made.record, "val_loss"))
+        place = effects.best_place(table, made.record)
+        assert place is not None
+        assert table["name"][place] == best
+    shown = effects.differing(table, made.record).set_index("name")
+    known = {name: {axis: value for axis, value in row.items() if pd.notna(value)}
+             for name, row in shown[["a", "b"]].to_dict("index").items()}  # fmt: skip
+    assert known == {"baseline": {"a": "on", "b": "2"}, "x": {"a": "off"}, "y": {"b": "3"}}
+    assert effects.best_place(table.assign(val_loss=None), made.record) is None
 
 
 def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:

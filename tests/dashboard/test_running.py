@@ -66,7 +66,8 @@ def test_a_study_gets_seeds(place: Workplace, monkeypatch: pytest.MonkeyPatch) -
     app = AppTest.from_function(_page, default_timeout=60).run()
     assert not app.exception, app.exception
     assert "ablate resume tiny --seeds=" in " ".join(one.proto.body for one in app.get("html"))
-    app.text_input(key="seeds-of-tiny").set_value("3").run()
+    for key in ("least-of-tiny", "most-of-tiny"):
+        app.number_input(key=key).set_value(3).run()
     app.button(key="add-seeds").click().run()
     run = last_run("tiny")
     assert run is not None

@@ -11,14 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 from fake_store import fake_store
 from streamlit.testing.v1 import AppTest
 from vega import marks, rows, series
 from written_stores import Ended, line, simple_store, variants_of, write_study
 
 from ablate.render.figures.curves import MOST_PANELS
+from ablate.roles import TrialRole
 from ablate.store import Recording, TrialState, VariantRecord
 from ablate.store.records import DesignTraits
 from dashboard.shared.evidence import baseline_of
@@ -51,6 +54,57 @@ def searched(tmp_path: Path) -> Path:
 
 def figures(page: AppTest) -> list[dict[str, Any]]:
     return [json.loads(one.proto.spec) for one in page.get("vega_lite_chart")]
+
+
+@pytest.fixture
+def confirmed(tmp_path: Path) -> Path:
+    """A store with a search whose best point was trained with three fresh seeds beside the baseline."""
+    names = ["baseline", "norm=rms", "norm=none"]
+    ended = [Ended(name, 0, 3.0 - number / 10) for number, name in enumerate(names)]
+    for seed, loss in zip((3000, 3001, 3002), (3.0, 3.2, 3.1), strict=True):
+        for name, gain in (("baseline", 0.0), ("norm=none", 0.5 + (seed - 3001) / 100)):
+            ended.append(Ended(name, seed, loss - gain, role=TrialRole.CONFIRMATION))
+    variants = [VariantRecord(name, f"{n:064x}", {"norm": name}, {"model": {}}, 9) for n, name in enumerate(names)]
+    space = {"switches": {"norm": {"baseline": {}, "norm=rms": {}, "norm=none": {}}},
+             "design": {"kind": "search", "points": 3, "confirm": 3}}  # fmt: skip
+    traits = DesignTraits(chooses=True, plans_points=False, finds_best=True)
+    write_study(tmp_path / "s.db", "found", variants, ended, space=space, traits=traits)
+    return tmp_path / "s.db"
+
+
+def test_a_search_leads_with_its_best_point_on_fresh_seeds_pair_by_pair(confirmed: Path, shown: Shown) -> None:
+    page = shown("search", confirmed, study="found")
+    assert "it beats the baseline: at least 0.4" in page.markdown[0].value.replace("\\", "")
+    (verdicts,) = (one.proto.body for one in page.get("html") if "verdict" in one.proto.body)
+    assert verdicts.count("<tr>") == 2, "the head and the confirmed point alone"
+    pairs = figures(page)[0]
+    values = {(row["name"], row["side"]): row["value"] for row in rows(marks(pairs, "point")[0])}
+    assert [values[f"seed {seed}", "baseline"] for seed in (3000, 3001, 3002)] == [3.0, 3.2, 3.1]
+    assert values["mean", "best point"] == pytest.approx(3.1 - 0.5)
+    assert [row["said"] for row in rows(marks(pairs, "text")[0])] == ["-0.490", "-0.500", "-0.510", "-0.500"]
+    drawer = shown("search", confirmed, study="found", why="norm=none")
+    (seeds,) = (one.value.replace("\\", "") for one in drawer.markdown if one.value.startswith("| seed"))
+    assert "| 3001 | [2.700](trial?" in seeds, "the fresh seeds are shown with their values and lead to their trials"
+    trial = shown("trial", confirmed, study="found", variant="norm=none", seed="3001")
+    assert [float(one.value) for one in trial.metric[:2]] == pytest.approx([2.7, -0.5])
+
+
+def test_trials_stand_below_their_variant_with_its_mean_and_its_verdict(confirmed: Path, shown: Shown) -> None:
+    page = shown("trials", confirmed, study="found")
+    (table,) = (one.proto.body for one in page.get("html") if 'aria-label="Trials"' in one.proto.body)
+    lines = [re.sub("<[^>]*>", " ", line).split() for line in table.split("<tr")[2:]]
+    heads = [line for line in lines if "seed" not in line[1:2]]
+    assert [" ".join(line) for line in heads if "fresh" in line][1].startswith('class="of"> ▲ better')
+    fresh = next(line for line in heads if "better" in line)
+    losses = [3.0 - 0.49, 3.2 - 0.5, 3.1 - 0.51]
+    low, high = scipy.stats.t.interval(0.95, 2, np.mean(losses), scipy.stats.sem(losses))
+    told = " ".join(fresh)
+    assert f"{np.mean(losses):.3f} ± {(high - low) / 2:.3f} -0.500" in told
+    assert "3 of 3 trials finished" in told
+    selected = [line for line in heads if "fresh" not in line]
+    assert len(selected) == 3
+    assert sum("better" in line for line in heads) == 1, "the seeds that selected it carry no verdict"
+    assert table.count("trial?") == 9, "each trial is one click away"
 
 
 def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path, shown: Shown) -> None:
@@ -227,6 +281,19 @@ def test_usage_of_a_trial_is_the_means_and_peaks_of_its_samples(tmp_path: Path, 
     assert any("2 samples" in one.value and "from step 3 to 9" in one.value for one in page.caption)
     bare = shown("trial", tmp_path / "s.db", study="s", variant="baseline", seed="1")
     assert expected.keys().isdisjoint(one.label for one in bare.metric), "a trial without samples has no such part"
+
+
+def test_trials_that_ended_are_counted_from_the_start_of_the_first_one(tmp_path: Path, shown: Shown) -> None:
+    ended = [Ended("baseline", 0, 1.0, took=30.0), Ended("baseline", 1, 1.0, took=120.0)]
+    write_study(tmp_path / "s.db", "s", variants_of({"baseline": 10}), ended)
+    page = shown("cluster", tmp_path / "s.db", study="s")
+    (figure,) = figures(page)
+    (line_of,) = marks(figure, "line")
+    assert [(row["x"], row["mean"]) for row in rows(line_of)] == [(0, 0), (2, 1), (2, 2)], "minutes"
+    words = " ".join(one.value for one in page.markdown).replace("\\", "")
+    assert "2 trials ended on 1 device within 2 min 00 s, from 2026-01-05 08:58" in words
+    assert re.search(r"\[s\]\(answer\?study=s\): 2 of 2 trials ended", words), "nothing runs, so what ran last is named"
+    assert [one.label for one in page.metric] == ["Load, last minute", "Memory in use"]
 
 
 def test_the_page_shows_the_slides(tmp_path: Path, shown: Shown) -> None:

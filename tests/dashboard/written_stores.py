@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ablate.roles import TrialRole
 from ablate.store import (
     CurvePoint,
     Environment,
@@ -67,6 +68,8 @@ class Ended(NamedTuple):
     state: TrialState = TrialState.FINISHED
     curve: tuple[CurvePoint, ...] = ()
     recordings: tuple[Recording, ...] = ()
+    role: TrialRole = TrialRole.COMPARISON
+    took: float = 0.0
 
 
 def variants_of(sizes: Mapping[str, int], first: int = 0) -> list[VariantRecord]:
@@ -94,10 +97,9 @@ def write_study(
 ) -> None:
     """Add a study to a store, with trials that ended and others that wait; the first variant is the baseline."""
     objective = {"metric": "val_loss", "direction": "minimize", "margin": margin}
-    planned = [
-        PlannedTrial(f"{name}/{variant}/{seed}", variant, seed)
-        for variant, seed in (*((trial.variant, trial.seed) for trial in ended), *waiting)
-    ]
+    named = [(trial.variant, trial.seed, trial.role) for trial in ended]
+    named += [(variant, seed, TrialRole.COMPARISON) for variant, seed in waiting]
+    planned = [PlannedTrial(f"{name}/{variant}/{seed}", variant, seed, role) for variant, seed, role in named]
     hashes = {variant.name: variant.hash for variant in variants}
     written = StudyDraft(name, f"Why {name}?", "", {}, "", objective, variants[0].name)
     with open_store(location) as store:
@@ -108,7 +110,8 @@ def write_study(
             store.record_outcome(
                 TrialOutcome(
                     key.key, hashes[trial.variant], trial.seed, trial.state, metrics, steps, 9.0, 72, 9.0,
-                    None if metrics else steps, "", data, NOW, NOW, trial.curve, trial.recordings,
+                    None if metrics else steps, "", data, NOW - timedelta(seconds=trial.took), NOW, trial.curve,
+                    trial.recordings,
                 ),
                 WHERE,
             )  # fmt: skip

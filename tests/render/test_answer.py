@@ -652,6 +652,30 @@ def test_a_search_names_its_best_point_first_and_whether_fresh_seeds_confirm_it(
     assert first.endswith("not confirmed on fresh seeds.")
 
 
+@pytest.mark.parametrize(
+    ("effect", "noise", "said"),
+    [
+        (-5.0, 0.1, "it beats the baseline: at least 0.4"),
+        (-0.5, 0.1, "it beats the baseline, though perhaps by less than the margin: at least 0.0"),
+        (0.0, 0.1, "it is as good as the baseline, not shown to beat it: at most 0.0"),
+        (5.0, 0.1, "it is worse than the baseline: at least 0.4"),
+        (1.0, 0.5, "whether it beats the baseline is undecided: +"),
+    ],
+)
+def test_a_search_says_whether_its_best_point_beats_the_baseline_on_fresh_seeds(
+    effect: float, noise: float, said: str
+) -> None:
+    made = study({"norm": MARGIN * effect}, noise=MARGIN * noise)
+    traits = dataclasses.replace(made.record.traits, finds_best=True)
+    made.record = dataclasses.replace(made.record, traits=traits)
+    report = read_study(made, "a_study")
+    baseline, found = report.variants
+    fresh = dataclasses.replace(found, confirmed=(3000, 3001, 3002, 3003))
+    first = answer_of(dataclasses.replace(report, variants=(baseline, fresh))).headline[0]
+    assert said in first
+    assert first.endswith(f"on 4 fresh seeds, margin {MARGIN:g}.")
+
+
 def test_a_comparison_whose_trials_are_missing_has_no_verdict_yet() -> None:
     made = study(REMOVED)
     for seed in (2, 3):

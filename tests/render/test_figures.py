@@ -213,6 +213,26 @@ def test_parallel_axes_of_a_narrow_page_lie_below_each_other() -> None:
         assert [row["order"] for row in rows(thin)] == [0, 1, 2], "a line goes from axis to axis"
 
 
+def test_parallel_lines_end_in_their_names_and_an_outlier_does_not_make_the_others_alike() -> None:
+    losses = [2.0, 1.9, 1.95, 1.98, 2.02, 9.0]
+    variants = ["baseline", "a", "b", "c", "d", "a name that is longer than an end of a line has room for"]
+    columns = {"norm": ["rms"] * 6, "val_loss": losses}
+    figure = draw_parallel(columns, "val_loss", PAPER, variants, wide=[0], best=1)
+    thin, wide, best = marks(figure, "line")
+    assert [{row["line"] for row in rows(line)} for line in (thin, wide, best)] == [{2, 3, 4, 5}, {0}, {1}]
+    scale = thin["encoding"]["color"]["scale"]
+    assert scale["clamp"]
+    assert (scale["domain"][0], scale["domain"][1] < 3) == (1.9, True)
+    ends = rows(marks(figure, "text")[-1])
+    assert [end["text"].split(" ", 1)[1] for end in ends][:5] == variants[:5]
+    assert ends[5]["text"].endswith("…")
+    assert [end["text"] for end in ends if end["marked"]] == ["2 baseline", "1.9 a"]
+    heights = sorted(end["at"] for end in ends)
+    assert min(after - before for before, after in itertools.pairwise(heights)) > 0.039, "no name covers another"
+    many = draw_parallel({"val_loss": [*losses] * 5}, "val_loss", PAPER, variants * 5, wide=[0], best=1)
+    assert len(rows(marks(many, "text")[-1])) == 2, "of many lines only the marked ones have room for names"
+
+
 def test_all_parallel_axes_are_named_and_no_label_reaches_the_next_axis() -> None:
     names = [f"{word}_norm_{number}" for number, word in enumerate(["query", "value", "output", "logit"] * 3)]
     columns = {name: ["kept_as_it_is", "warmup_stable_decay"] for name in names}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
+from statistics import quantiles
 from typing import Any
 
 from ablate.analysis.findings import Findings
@@ -29,6 +30,7 @@ from ablate.render.figures.style import (
     number,
     omission,
     panels,
+    spread,
     wrapped,
 )
 from ablate.spec.fairness import BUDGET
@@ -44,6 +46,8 @@ LETTER, LINE = 6.0, 12
 """Width of a letter and height of a line among parallel axes, in pixels."""
 ROOM_DOWN, STEP_DOWN = 12, 52
 """Letters on a line of a label, and pixels from one axis to the next, where they lie below each other."""
+MOST_NAMED, NAME = 20, 30
+"""Parallel lines that all end in their names, and characters of such a name."""
 APART = 0.08
 """Least distance of two values that are written beside a numeric axis among parallel ones, of the whole axis."""
 
@@ -193,16 +197,20 @@ def draw_parallel(
     variants: Sequence[str] = (),
     *,
     wide: Sequence[int] = (),
+    best: int | None = None,
     down: bool = False,
 ) -> Spec:
     """Parallel coordinates: an axis for each switch and quantity, a line through them for each variant.
+
+    Where the axis of the colours is the last one, the lines end in their names: all of them where they are few.
 
     Args:
         columns: Name of an axis to a value for each variant; words are in order of first occurrence.
         coloured: The axis, of numbers, whose values colour the lines; a line that has none is dashed, in grey, and
             does not reach this axis.
         variants: Their names, shown where the pointer is.
-        wide: The places of the variants whose lines are wide.
+        wide: The places of the variants whose lines are wide, in the colour of text.
+        best: The place of the variant whose line is wide in a colour of its own.
         down: Whether the axes lie below each other, as a narrow page has room for, instead of side by side.
     """
     room = ROOM_DOWN if down else max(8, int(WIDTH / LETTER / (len(columns) + 1)))
@@ -217,10 +225,11 @@ def draw_parallel(
         for order, ((title, heights), column) in enumerate(zip(places.items(), columns.values(), strict=True))
         for line, at in enumerate(heights) if at is not None
     ]  # fmt: skip
+    ends = [] if down or not variants else _line_ends(columns[coloured], variants, {*wide, best})
     ticks: list[dict[str, Any]] = [
         {"axis": title, "at": height, "text": text, "align": _align(height) if down else "left"}
-        for title, column in zip(titles, columns.values(), strict=True)
-        for height, text in _ticks(column, room, APART * (4 if down else 1))
+        for title, (name, column) in zip(titles, columns.items(), strict=True)
+        for height, text in ([] if ends and name == coloured else _ticks(column, room, APART * (4 if down else 1)))
     ]
     head = {"grid": False, "title": None, "domain": False, "ticks": False, "labelAngle": 0, "labelOverlap": False,
             "labelPadding": 6 + LINE * lines, "orient": "left" if down else "top"}  # fmt: skip
@@ -229,8 +238,10 @@ def draw_parallel(
     x, y = (at, axis) if down else (axis, at)
     scheme = {"scheme": {"name": "cividis", "extent": [0.35, 1] if palette.dark else [0, 0.8]}}
     # The lowest values stand out on either paper.
-    scale = scheme | {"reverse": palette.dark}
-    colour = {"field": "value", "type": "quantitative", "scale": scale, "legend": {"title": coloured}}
+    low, high, cut = _colour_range(columns[coloured])
+    scale = scheme | {"reverse": palette.dark, "domain": [low, high], "clamp": True}
+    title = f"{coloured}{', with all beyond at its ends' * cut}"
+    colour = {"field": "value", "type": "quantitative", "scale": scale, "legend": {"title": title, "titleLimit": 400}}
     tip = [{"field": key, "title": key} for key in ("variant", "axis", "said")]
     along = {"x": x, "y": y, "detail": {"field": "line"}, "order": {"field": "order"}, "tooltip": tip}
     lost = [row for row in rows if row["value"] is None]
@@ -238,11 +249,11 @@ def draw_parallel(
     return layers(
         [
             mark("rule", [{"axis": title} for title in titles], {"y" if down else "x": axis}, color=palette.grey),
-            *(
-                mark("line", [row for row in known if (row["line"] in wide) == is_wide],
-                     {**along, "color": colour}, opacity=0.8, strokeWidth=3.5 if is_wide else 1.4)
-                for is_wide in (False, True)
-            ),
+            mark("line", [row for row in known if row["line"] not in (*wide, best)], {**along, "color": colour},
+                 opacity=0.85, strokeWidth=1.6),
+            mark("line", [row for row in known if row["line"] in wide], along, color=palette.ink, strokeWidth=3.5),
+            None if best is None else mark("line", [row for row in known if row["line"] == best], along,
+                                           color=palette.look(1).colour, strokeWidth=3.5),
             mark("line", lost, along, color=palette.grey, strokeDash=[3, 3], opacity=0.8) if lost else None,
             *(
                 mark("text", [tick for tick in ticks if (tick["text"].count("\n"), tick["align"]) == kind],
@@ -251,9 +262,38 @@ def draw_parallel(
                 for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {})
                 for kind in sorted({(tick["text"].count("\n"), tick["align"]) for tick in ticks})
             ),
+            mark("text", [end | {"axis": titles[[*columns].index(coloured)]} for end in ends],
+                 {"x": x, "y": y, "text": {"field": "text"},
+                  "fontWeight": {"condition": {"test": "datum.marked", "value": "bold"}, "value": "normal"}},
+                 align="left", dx=8, fontSize=10) if ends else None,
         ],
         STEP_DOWN * len(titles) if down else 360,
+        **({"padding": {"left": 5, "top": 5, "bottom": 5, "right": 5.6 * max(len(end["text"]) for end in ends)}}
+           if ends else {}),
     )  # fmt: skip
+
+
+def _line_ends(column: Column, variants: Sequence[str], marked: Set[int | None]) -> list[dict[str, Any]]:
+    """The name of each line and its value, moved apart along its axis; where there are many, of the marked ones."""
+    places, shown = _places(column), []
+    for line, (value, at) in enumerate(zip(column, places, strict=True)):
+        if at is not None and (line in marked or len(variants) <= MOST_NAMED):
+            name = variants[line] if len(variants[line]) <= NAME else f"{variants[line][: NAME - 1]}…"
+            shown.append({"at": at, "text": f"{value:.4g} {name}", "marked": line in marked})
+    moved = spread([end["at"] for end in shown], 0.04)
+    return [end | {"at": at} for end, at in zip(shown, moved, strict=True)]
+
+
+def _colour_range(column: Column) -> tuple[float, float, bool]:
+    """The values between which colours differ, and whether others lie beyond: an outlier would make all others alike.
+
+    Outliers are more than three interquartile ranges beyond the quartiles (Tukey 1977).
+    """
+    values = _numbers(column) or [0.0]
+    low, _, high = quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    reach = 3 * (high - low) or math.inf
+    ends = max(min(values), low - reach), min(max(values), high + reach)
+    return *ends, ends != (min(values), max(values))
 
 
 def _align(height: float) -> str:

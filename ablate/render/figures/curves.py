@@ -46,6 +46,7 @@ MOST_ENDS = 12
 """Lines of one panel up to which their ends are labelled."""
 MOST_PANELS = 40
 """Variants beyond this number are not drawn."""
+PANEL_HEIGHT = 150
 NAME = 34
 """Characters of a name on one line of a legend."""
 
@@ -130,18 +131,21 @@ def band_panels(
     titles: tuple[str, str],
     *,
     verdicts: Mapping[str, str],
+    bounds: Mapping[str, str],
     width: float = WIDTH,
 ) -> Spec:
     """A panel for each band beside that of its baseline, which is dashed, all with the same axes.
 
-    The title of a panel tells the verdict, whose colour the line has, and where the line ends. The vertical axis shows
-    what the middle of the bands needs, so that a single outlier does not squeeze the others (`outliers`).
+    The title of a panel tells the verdict, whose colour the line has, where the line ends, and the bound behind the
+    verdict. The vertical axis shows what the middle of the bands needs, so that a single outlier does not squeeze the
+    others (`outliers`); its panel says where it is.
 
     Args:
         bands: By name, those of baselines among them.
         baselines: Name of a band to that of the band that it is shown beside.
         titles: What the horizontal and the vertical axis show.
         verdicts: Name of a band to the word of its verdict, as far as there is one.
+        bounds: Name of a band to the bound on its difference from the baseline, likewise.
         width: Of the figure in pixels.
     """
     labels = alike(verdicts[name] for name in bands if name in verdicts)
@@ -150,21 +154,27 @@ def band_panels(
     if not shown.keys() <= verdicts.keys():
         looks["variant"] = replace(palette.look(5), dash=(1, 0))
     rows: list[Spec] = []
+    cut = outliers(bands)
+    kept = [band for name, band in bands.items() if name not in cut]
     for name, own in shown.items():
-        word = verdicts.get(name)
+        word, bound = verdicts.get(name), bounds.get(name)
         said = f"{in_answer(word)}, {own.mean[-1]:.4g}" if word else f"{own.mean[-1]:.4g}"
-        panel = {"panel": f"{wrapped(name, PANEL_NAME)}\n{said}"}
+        panel = {"panel": f"{wrapped(name, PANEL_NAME)}\n{said}" + (f"\nΔ {bound}" if bound else "")}
         if (beside := baselines.get(name, "")) in bands:
             rows += _points("baseline", bands[beside], panel)
         rows += _points(labels[word] if word else "variant", own, panel)
-    cut = outliers(bands)
-    kept = [band for name, band in bands.items() if name not in cut]
+        if name in cut:
+            rows[-1]["beyond"] = f"it ends at {own.mean[-1]:.4g}, beyond this axis"
     x = number("x", titles[0], domain=(min(row["x"] for row in rows), max(row["x"] for row in rows)))
     y = number("mean", titles[1], domain=heights(kept) or (0, 1))
     found = {name: look for name, look in looks.items() if any(row["name"] == name for row in rows)}
     key: Spec = {"orient": "top", "symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 2}
     key["columns"] = int(width // 170)
-    return panels(_band_marks(None, {"x": x, "y": y}, found, **key), rows, height=130, width=width)
+    parts = _band_marks(None, {"x": x, "y": y}, found, **key)
+    if cut:
+        said = mark("text", None, {"x": x, "text": {"field": "beyond"}}, y=12, align="right")
+        parts.append(said | {"transform": [{"filter": "datum.beyond"}]})
+    return panels(parts, rows, height=PANEL_HEIGHT, width=width)
 
 
 def outliers(bands: Mapping[str, Band]) -> list[str]:
@@ -262,7 +272,9 @@ def _ends(bands: Mapping[str, Band], x: Spec, y: Spec, gap: float) -> Spec:
     """The value at the end of each line, beside it."""
     ends = [(one.x[-1], one.mean[-1]) for one in bands.values() if one.mean]
     places = spread([height for _, height in ends], gap)
-    rows = [{"x": at, "mean": place, "end": f"{value:.4g}"} for (at, value), place in zip(ends, places, strict=True)]
+    digits = max((len(f"{value:.4g}".partition(".")[2]) for _, value in ends if abs(value) < 1e4), default=0)
+    said = [f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.4g}" for _, value in ends]
+    rows = [{"x": at, "mean": at_y, "end": end} for (at, _), at_y, end in zip(ends, places, said, strict=True)]
     return mark("text", rows, {"x": x, "y": y, "text": {"field": "end"}}, align="left", dx=7)
 
 

@@ -203,7 +203,8 @@ def draw_importances(importances: StudyImportances, metric: str, palette: Palett
     """
     titles = setting_titles(factor.factor for factor in importances.factors)
     rows: list[Spec] = [
-        {"name": titles[factor.factor], "share": 100 * factor.share, "text": _percent(factor.share),
+        {"name": titles[factor.factor], "share": 100 * factor.share,
+         "text": _percent(factor.share) + ("" if factor.low is None else f" ({_range(factor)})"),
          "low": None if factor.low is None else 100 * factor.low,
          "high": None if factor.high is None else 100 * factor.high,
          "end": 100 * max(factor.share, factor.high or 0.0)}
@@ -211,7 +212,8 @@ def draw_importances(importances: StudyImportances, metric: str, palette: Palett
     ]  # fmt: skip
     rest = {"name": TOGETHER, "share": 100 * importances.rest, "text": _percent(importances.rest),
             "end": 100 * importances.rest}  # fmt: skip
-    x = number("share", f"share of the variance of {metric} (%)") | {"scale": {"zero": True}}
+    furthest = max(row["end"] for row in (*rows, rest))
+    x = number("share", f"share of the variance of {metric} (%)", domain=(0, 1.2 * furthest or 1))
     y = names("name", [str(row["name"]) for row in (*rows, rest)])
     tip = [{"field": key, "title": key} for key in ("name", "share", "low", "high")]
     known = [row for row in rows if row["low"] is not None and row["high"] is not None]

@@ -249,15 +249,14 @@ def verdict_table(
         titles.pop()
 
     def cells(key: GroupKey, row: AnswerRow) -> tuple[str, ...]:
-        drawn = look(_LOOKS[key])
-        word, variant = verdict_word(key, row), split_place(row.variant)[0]
+        drawn, variant = look(_LOOKS[key]), split_place(row.variant)[0]
         name = "" if row.combines or variant in (row.label, BASELINE) else f" <code>{escape(variant)}</code>"
         warning = f" <em>{escape(row.warning)}</em>" if row.warning else ""
-        alone = "*" if holds_alone(row) else ""
+        alone = "*" * holds_alone(row)
         below = "; ".join(filter(None, (f"{row.bound_text}{alone}", row.warning)))
         words = escape(row.label) if link is None else f'<a href="{escape(link(row))}">{escape(row.label)}</a>'
         return (
-            _marked(drawn, f"{escape(word)}{alone}"),
+            marked_verdict(key, row, look),
             f'{words}{name}{warning}<small class="narrow"> {escape(below)}</small>',
             *_compared(axis, row, drawn, write, ink, embed),
             escape(row.bound_text),
@@ -349,6 +348,11 @@ def _compared(
     """A difference as a number and as an interval."""
     svg = interval_svg(axis, of, colour=drawn.colour, ink=ink, mark=drawn.mark)
     return f"<b>{write(of.difference)}</b>", embed(svg)
+
+
+def marked_verdict(key: GroupKey, row: AnswerRow, look: Callable[[str], Look]) -> str:
+    """The verdict on a row of a group with its mark, in its colour; with a star if it does not hold jointly."""
+    return _marked(look(_LOOKS[key]), escape(verdict_word(key, row)) + "*" * holds_alone(row))
 
 
 def _marked(drawn: Look, word: str, tag: str = "span") -> str:
