@@ -78,10 +78,17 @@ def _plain(proposals: list[Proposal]) -> list[tuple[object, ...]]:
 
 
 def proposes_each_trial_once(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
-    """It ends, and no trial is proposed twice; one name is one point."""
-    proposals = _drive(spec.build(context.context()))
+    """It ends after as many trials as it says at most, and proposes none twice; one name is one point."""
+    design = spec.build(context.context())
+    first = design.ask()
+    planned, further = len(first) + len(design.waiting()), design.further_trials()
+    for proposal in first:
+        design.tell(proposal.point, proposal.seed, _rough(proposal.point, proposal.seed))
+    proposals = [*first, *_drive(design)]
     if not proposals:
         yield "it proposes nothing"
+    if further is not None and len(proposals) > planned + further:
+        yield f"it proposes {len(proposals)} trials, at first {planned}, and says that at most {further} follow"
     if len(proposals) >= _MOST:
         yield f"it has not ended after {_MOST} proposals"
     corners: dict[str, object] = {}

@@ -62,6 +62,9 @@ class FixedDesign(Design):
         """All points, including those that are invalid."""
         return list(self._points)
 
+    def further_trials(self) -> int | None:
+        return 0
+
     def ask(self) -> list[Proposal]:
         """Propose everything at the first call."""
         if self._asked:
@@ -124,6 +127,11 @@ class SequentialDesign(FixedDesign):
         self._open: set[tuple[str, int]] = set()
         self._values: dict[str, dict[int, float]] = {point.name: {} for point in points}
         self._diverged: dict[str, dict[int, int | None]] = {}
+
+    def further_trials(self) -> int | None:
+        """One for each point and each seed that is left."""
+        possible = sum(self._refusal(point) is None for point in self._points)
+        return possible * max(0, self._end - self._next)
 
     def ask(self) -> list[Proposal]:
         """Propose the next seed for undecided points when all previous trials have ended."""

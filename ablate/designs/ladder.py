@@ -237,6 +237,9 @@ class LadderDesign(Design):
     def waiting(self) -> list[Proposal]:
         return [proposal for place in range(self._next, len(self._rungs)) for proposal in self._proposals(place)]
 
+    def further_trials(self) -> int | None:
+        return 0
+
     def ask(self) -> list[Proposal]:
         """The next rung, when all trials of the one before have ended."""
         if self._open or self._next >= len(self._rungs):

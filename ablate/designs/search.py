@@ -133,6 +133,14 @@ class SearchDesign(Design):
         drawn = self._spec.points - len(self.points())
         return f"and up to {drawn} more from the search" if drawn > 0 else ""
 
+    def further_trials(self) -> int | None:
+        return max(0, self._spec.points - len(self._seen)) * self._seeds
+
+    @property
+    def most_chosen(self) -> int:
+        """The most points that `chosen` returns."""
+        return 1 if len(self._spec.objectives) == 1 else _MOST_CONFIRMED
+
     def ask(self) -> list[Proposal]:
         """Propose a batch; the first batch includes the baseline and the named variants."""
         if any(len(self._results.get(drawn.point.name, {})) < self._seeds for drawn in self._batch):
@@ -171,7 +179,7 @@ class SearchDesign(Design):
         sign = 1 if self._context.direction == "minimize" else -1
         first = self._spec.objectives.index("objective")
         front.sort(key=lambda name: sign * values[name][first])
-        return [self._proposed[name] for name in front[: 1 if len(directions) == 1 else _MOST_CONFIRMED]]
+        return [self._proposed[name] for name in front[: self.most_chosen]]
 
     def warnings(self) -> Sequence[str]:
         found = []
@@ -327,7 +335,7 @@ class SearchSpec(DesignSpec):
         search = self.searching(context)
         if not self.confirm:
             return search
-        return ConfirmingDesign(search, search.points()[0], self.confirm, search.chosen)
+        return ConfirmingDesign(search, search.points()[0], self.confirm, search.chosen, search.most_chosen)
 
     def searching(self, context: DesignContext) -> SearchDesign:
         """The design without its confirmation.

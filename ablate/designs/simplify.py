@@ -121,6 +121,17 @@ class SimplifyDesign(Design):
     def further(self) -> str:
         return "and those of later rounds"
 
+    def further_trials(self) -> int | None:
+        """In each further round one for each setting of the components that are left, of each kept variant and seed."""
+        settings = sorted((len(removing) for removing in self._removals.values() if removing), reverse=True)
+        left = range(1, len(settings) - len(self._rounds))
+        return sum(self._width * sum(settings[:components]) for components in left) * len(self._seeds)
+
+    @property
+    def most_removed(self) -> int:
+        """The most removals that a path has."""
+        return sum(bool(removing) for removing in self._removals.values())
+
     def ask(self) -> list[Proposal]:
         """Propose all trials of a round at once."""
         while not self._done and not self._unasked and self._complete():
@@ -214,7 +225,11 @@ class SimplifySpec(DesignSpec):
         if not self.confirm:
             return removing
         return ConfirmingDesign(
-            removing, removing.points()[0], self.confirm, lambda: [step.point for step in removing.path]
+            removing,
+            removing.points()[0],
+            self.confirm,
+            lambda: [step.point for step in removing.path],
+            removing.most_removed,
         )
 
     def removing(self, context: DesignContext) -> SimplifyDesign:

@@ -47,6 +47,9 @@ class WrappingDesign(Design):
     def waiting(self) -> list[Proposal]:
         return self._inner.waiting()
 
+    def further_trials(self) -> int | None:
+        return self._inner.further_trials()
+
     def tell(self, point: Point, seed: int, value: float | None) -> None:
         if (known := self._of_inner(point)) is not None:
             self._inner.tell(known, seed, value)
@@ -82,10 +85,19 @@ class ConfirmingDesign(WrappingDesign):
     Args:
         seeds: How many confirm.
         chosen: Returns the points to confirm, once the inner design has no further proposals.
+        most: The most points that it returns, if that is known.
     """
 
-    def __init__(self, inner: Design, baseline: Point, seeds: int, chosen: Callable[[], Sequence[Point]]) -> None:
+    def __init__(
+        self,
+        inner: Design,
+        baseline: Point,
+        seeds: int,
+        chosen: Callable[[], Sequence[Point]],
+        most: int | None = None,
+    ) -> None:
         super().__init__(inner)
+        self._most = most
         self._baseline = baseline
         self._seeds = range(CONFIRMATION_SEEDS, CONFIRMATION_SEEDS + seeds)
         self._chosen = chosen
@@ -95,6 +107,13 @@ class ConfirmingDesign(WrappingDesign):
     def warnings(self) -> Sequence[str]:
         said = f"what is chosen is then trained with {len(self._seeds)} fresh seeds; only these carry its verdict"
         return (*self._inner.warnings(), said)
+
+    def further_trials(self) -> int | None:
+        """Those of the inner design, and those that confirm."""
+        inner = super().further_trials()
+        if self._most is None or inner is None or self._asked:
+            return 0 if self._asked else None
+        return inner + len(self._seeds) * (1 + self._most)
 
     def ask(self) -> list[Proposal]:
         """The proposals of the inner design, and after its last result those that confirm."""
@@ -147,6 +166,10 @@ class BudgetedDesign(WrappingDesign):
 
     def waiting(self) -> list[Proposal]:
         return self._with_others(self._inner.waiting())
+
+    def further_trials(self) -> int | None:
+        inner = super().further_trials()
+        return None if inner is None else inner * (1 + len(self._others))
 
     def ask(self) -> list[Proposal]:
         """The proposals of the inner design, each followed by the same at other lengths."""
@@ -235,6 +258,14 @@ class ScoutingDesign(WrappingDesign):
 
     def waiting(self) -> list[Proposal]:
         return [*self._held, *self._inner.waiting()]
+
+    def further_trials(self) -> int | None:
+        """Those of the inner design and the scouts of what waits in it; None if it has points that are not known yet."""
+        inner = super().further_trials()
+        if inner is None or self.further():
+            return None
+        waiting = {proposal.point.name: proposal.point for proposal in self._inner.waiting()}
+        return inner + sum(scout.point.name not in self._asked for scout in self._scouts(waiting.values()))
 
     def ask(self) -> list[Proposal]:
         """Propose the scouts of a round, then its trials."""

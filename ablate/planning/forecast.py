@@ -7,7 +7,7 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -55,8 +55,9 @@ class Forecast:
         basis: A description of the source of the rate.
         workers: The number of workers that the estimate assumes.
         evaluation: The seconds of an evaluation at this rate over the arithmetic of a forward pass; 0 if not known.
-        rates: Content hash of a variant to the rate of its structure, where it is known: arithmetic of the same size
-            takes a recurrent kind two to three times as long as attention.
+        rates: Content hash of a variant to the rate of its structure, where one of its kinds is known: arithmetic of the
+            same size takes a recurrent kind two to three times as long as attention, and a narrow model twice as long as
+            a wide one.
     """
 
     done: frozenset[str]
@@ -200,12 +201,12 @@ def forecast(
     for trial in left or trials:
         groups.setdefault(structures[trial.variant.hash], []).append(trial)
     measured = {
-        kinds: replace(speed, rate=speed.rate * ranks)
-        for kinds, speed in _speeds(groups, stored.keys(), device, workers, tasks).items()
+        size: replace(speed, rate=speed.rate * ranks)
+        for size, speed in _speeds(groups, stored.keys(), device, workers, tasks).items()
     }
     first, *others = measured.values()
-    known = {kinds: speed.rate for kinds, speed in measured.items()}
-    known |= {kinds: statistics.median(rates) for kinds, rates in stored.items()}
+    known = {size: speed.rate for size, speed in measured.items()}
+    known |= {size: statistics.median(rates) for size, rates in stored.items()}
     if not of_stored:
         basis = f"{first.source}{''.join(f', and steps of {speed.of}' for speed in others)}"
     return Forecast(
@@ -214,20 +215,41 @@ def forecast(
         basis,
         workers,
         first.evaluation,
-        {digest: known[kinds] for digest, kinds in structures.items() if kinds in known},
+        {digest: known[near] for digest, size in structures.items() if (near := _nearest(size, known)) is not None},
     )
 
 
-Structure = tuple[frozenset[tuple[str, ...]], str, str]
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What decides how fast a variant computes.
+
+    Attributes:
+        kinds: Those of its blocks, its optimizer, and its precision.
+        width: The width of its model.
+        tokens: The tokens of a step.
+    """
+
+    kinds: tuple[frozenset[tuple[str, ...]], str, str]
+    width: int
+    tokens: int
 
 
 def structure(spec: VariantSpec) -> Structure:
-    """What decides, beside sizes, how fast a variant computes: the kinds of its blocks, its optimizer and precision."""
-    kinds = {
+    """The structure of a variant."""
+    blocks = {
         (block.mixer.kind_name(), block.mlp.kind_name(), block.residual.kind_name())
         for block in (spec.model.blocks if spec.builds_model else ())
     }
-    return frozenset(kinds), spec.training.optimizer.kind_name(), spec.training.precision
+    training = spec.training
+    kinds = frozenset(blocks), training.optimizer.kind_name(), training.precision
+    return Structure(kinds, spec.model.width if spec.builds_model else 1, training.batch_size * spec.task.length)
+
+
+def _nearest(size: Structure, known: Iterable[Structure]) -> Structure | None:
+    """The known structure of the same kinds whose steps are the most alike in size."""
+    alike = [other for other in known if other.kinds == size.kinds]
+    matmul = size.width * size.width * size.tokens
+    return min(alike, key=lambda other: abs(math.log(other.width**2 * other.tokens / matmul)), default=None)
 
 
 def settled_trials(plan: Plan, store: str) -> list[TrialRecord]:
@@ -269,11 +291,11 @@ def _speeds(
     of_middle = structure(_middle(every).variant.spec)
     if tasks is None:
         return {of_middle: measure_matmul(device)}
-    others = sorted(groups.keys() - {of_middle}, key=lambda kinds: -sum(trial.variant.flops for trial in groups[kinds]))
+    others = sorted(groups.keys() - {of_middle}, key=lambda size: -sum(trial.variant.flops for trial in groups[size]))
     speeds: dict[Structure, Speed] = {}
-    for kinds in [of_middle, *[kinds for kinds in others if kinds not in known][: _STRUCTURES - 1]]:
-        speeds[kinds] = _speed(_middle(groups[kinds]).variant, every, device, workers, tasks)
-        if not speeds[kinds].evaluation:  # its steps are too long to be measured
+    for size in [of_middle, *[size for size in others if size not in known][: _STRUCTURES - 1]]:
+        speeds[size] = _speed(_middle(groups[size]).variant, every, device, workers, tasks)
+        if not speeds[size].evaluation:  # its steps are too long to be measured
             break
     return speeds
 

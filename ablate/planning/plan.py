@@ -205,6 +205,8 @@ class Plan:
     later: tuple[Trial, ...] = ()
     """Trials whose settings depend on the results of earlier ones, such as tuning. Their cost is an estimate, and their
     keys are not final."""
+    further: int | None = 0
+    """The most trials that results can add to these; None: no bound is known."""
 
     @property
     def built(self) -> tuple[Trial, ...]:

@@ -311,6 +311,7 @@ def make_plan(planner: Planner) -> Plan:
         ),
         declared=declared,
         later=tuple({trial.key: trial for trial in later if trial is not None}.values()),
+        further=design.further_trials(),
     )
 
 

@@ -140,6 +140,10 @@ class Design(ABC):
         """Known proposals that wait for other trials to end; used for forecasts."""
         return []
 
+    def further_trials(self) -> int | None:
+        """The most trials that results can add to those that were proposed or wait; None: no bound is known."""
+        return None
+
     @abstractmethod
     def ask(self) -> list[Proposal]:
         """Trials that can start now, in order, each once. Empty: wait for results, or the design is complete."""

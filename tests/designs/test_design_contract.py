@@ -12,8 +12,10 @@ from design_contexts import a_context, drive
 
 from ablate.contracts.design import CONTRACT, SpaceContext
 from ablate.designs.base import BASELINE, Design, DesignContext, Point, Proposal
+from ablate.designs.wrappers import BudgetedDesign, TunedDesign
 from ablate.roles import TrialRole
 from ablate.spec.design import DESIGNS, DesignSpec, SeedsSpec
+from ablate.spec.fairness import TuneSpec
 from benchmarks.truth_table import FOLDER, Tally, TruthTable, fractional, leave_one_out, other_seeds
 
 SWITCHES = {"a": ("on", "off"), "b": ("on", "off"), "c": ("on", "half", "off"), "d": ("on", "off")}
@@ -71,6 +73,51 @@ def case(request: pytest.FixtureRequest) -> tuple[dict[str, object], dict[str, t
 def test_it_keeps_the_contract(case) -> None:  # type: ignore[no-untyped-def]
     spec, switches = case
     assert CONTRACT.check(DesignSpec.parse(spec), [SpaceContext(switches, refuses=True)]) == []
+
+
+WRAPPED = {
+    "alone": lambda design: design,
+    "tuned": lambda design: TunedDesign(design, TuneSpec(grid={"training.optimizer.lr": (1, 2)}, seeds=2), "minimize"),
+    "at two lengths": lambda design: BudgetedDesign(design, (1, 2), 10),
+    "tuned, at two lengths": lambda design: WRAPPED["tuned"](WRAPPED["at two lengths"](design)),
+}
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_results_add_at_most_as_many_trials_as_a_plan_says(case, wrapped: str) -> None:  # type: ignore[no-untyped-def]
+    design = WRAPPED[wrapped](build(case[0], context_of(case[1])))
+    first = design.ask()
+    planned, further = len(first) + len(design.waiting()), design.further_trials()
+    for proposal in first:
+        design.tell(proposal.point, proposal.seed, landscape(proposal.point, proposal.seed))
+    if further is None:
+        assert design.further(), "only points that are not known yet make the number unknown"
+    else:
+        assert len(first) + len(drive(design, landscape)) <= planned + further
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"kind": "leave_one_out", "seeds": {"start": 2, "max": 5}},
+        {"kind": "search", "seeds": 2, "points": 7, "confirm": 3},
+        {"kind": "simplify", "seeds": 2, "confirm": 3},
+    ],
+)
+def test_where_nothing_ends_a_design_early_the_bound_is_reached(spec: dict[str, object]) -> None:
+    """Everything may go for `simplify`, and no verdict of `leave_one_out` is reached."""
+    wide = 1.0 if "max" in str(spec) else 1e-9
+
+    def same(point: Point, seed: int) -> float:
+        return wide * (zlib.crc32(repr((point.name, seed)).encode()) % 7 - 3)
+
+    design = build(spec, a_context(dict.fromkeys("abc", ("on", "off"))))
+    first = design.ask()
+    planned, further = len(first) + len(design.waiting()), design.further_trials()
+    assert further
+    for proposal in first:
+        design.tell(proposal.point, proposal.seed, same(proposal.point, proposal.seed))
+    assert len(first) + len(drive(design, same)) == planned + further
 
 
 def test_every_point_gets_every_seed(case) -> None:  # type: ignore[no-untyped-def]

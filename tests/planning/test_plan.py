@@ -264,6 +264,33 @@ def test_each_structure_is_forecast_at_its_own_speed(folder: Path, monkeypatch: 
     assert {"baseline", "mixer=linear"} == {*re.findall(r"steps of ([\w=]+)", found.basis)}
 
 
+def test_the_rate_of_a_size_that_is_not_measured_is_that_of_the_nearest_of_its_kinds(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six of eight structures are measured, those with the most arithmetic; the smallest of each mixer is not."""
+
+    def measured(variant: Variant, task: Task, device: str, together: int, others: int) -> Speed:
+        attends = variant.spec.model.blocks[0].mixer.kind_name() == "attention"
+        return Speed(variant.spec.model.width * (100.0 if attends else 1.0), 0.5, "steps", variant.name)
+
+    monkeypatch.setattr("ablate.planning.forecast.measure_speed", measured)
+    switches = {
+        "mixer": {"attention": {}, "linear": {"block.mixer": "linear"}},
+        "width": {str(width): {"model.width": width, "model.heads": 1} for width in (64, 16, 24, 32)},
+    }
+    source = planner(folder, switches=switches, design={"kind": "grid", "seeds": 1})
+    plan = make_plan(source)
+    found = forecast(plan, str(folder / "store.db"), 1, tasks=source.costs.prepare)
+    rates = {trial.variant.name: trial.variant.flops / found.seconds(trial) for trial in plan.trials}
+    widths = {"": 64, "width=16": 24, "width=24": 24, "width=32": 32}
+    expected = {
+        ",".join(filter(None, (mixer, width))) or "baseline": float(nearest) * (1 if mixer else 100)
+        for mixer in ("", "mixer=linear")
+        for width, nearest in widths.items()
+    }
+    assert rates == pytest.approx(expected)
+
+
 class Matmuls(TorchDispatchMode):
     """Counts the products of matrices and their arithmetic; its clock stands still outside of them."""
 

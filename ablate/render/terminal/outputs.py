@@ -164,6 +164,7 @@ class PlannedOutput(TypedDict):
         later: Trials that need results of others first.
         seconds: Wall time of all that is not done.
         basis: What the estimate rests on.
+        further_trials: The most that results can add to these; null: no bound is known.
         machine: With another machine only.
     """
 
@@ -180,6 +181,7 @@ class PlannedOutput(TypedDict):
     changed_code: list[ChangedCodeOutput]
     seconds: float | None
     basis: str
+    further_trials: int | None
     machine: NotRequired[ElsewhereOutput]
 
 

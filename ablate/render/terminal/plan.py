@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -156,6 +157,7 @@ def plan_json(
         ],
         "seconds": _rounded(forecast.total(plan)),
         "basis": forecast.basis,
+        "further_trials": plan.further,
     }
     if on_machine is not None:
         planned["machine"] = _machine_json(plan, on_machine)
@@ -270,8 +272,22 @@ def print_plan(
         else f"{plural(len(plan.trials) + len(plan.later), 'trial')}, {left} of them to train, with "
         f"{plural(forecast.workers, 'worker')}; how long one takes is known when the first has ended.",
     )
+    if said := _further(plan, forecast):
+        _print(console, said)
     for line in _on_machine(plan, on_machine) if on_machine is not None else ():
         _print(console, line)
+
+
+def _further(plan: Plan, forecast: Estimate) -> str:
+    """What results may add to the trials that are planned."""
+    if plan.further is None:
+        return "Results decide on further trials, which these numbers do not count."
+    if not plan.further:
+        return ""
+    known = [trial for trial in (*plan.trials, *plan.later) if not trial.role.scouts]
+    seconds = statistics.fmean(forecast.seconds(trial) for trial in known) * plan.further / forecast.workers
+    time = f", {_about(seconds)} of training if they take as long as the planned ones" if math.isfinite(seconds) else ""
+    return f"Results add at most {plural(plan.further, 'further trial')}{time}."
 
 
 def _on_machine(plan: Plan, forecast: MachineForecast) -> Iterator[str]:
