@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 import statistics
@@ -19,7 +20,7 @@ from ablate.devices import devices_at_once
 from ablate.errors import NotFoundError
 from ablate.machine import available_cores
 from ablate.planning.memory import free_bytes
-from ablate.planning.packing import JobPlace, Packing
+from ablate.planning.packing import JobPlace, Packing, Queue
 from ablate.planning.plan import Plan, Trial, Variant
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.task import Task
@@ -41,6 +42,8 @@ _SECONDS = 0.6
 """No further step is measured after this time."""
 _STRUCTURES = 6
 """The most structures of which steps are measured, those with the most arithmetic first."""
+_SIMULATED = 2_000
+"""The most trials whose packs are put together for a forecast; more are taken to keep all workers busy."""
 _LONGEST_STEP = 1.0
 """Seconds of a step, as a matmul predicts it, above which none is measured."""
 
@@ -55,6 +58,7 @@ class Forecast:
         basis: A description of the source of the rate.
         workers: The number of workers that the estimate assumes.
         evaluation: The seconds of an evaluation at this rate over the arithmetic of a forward pass; 0 if not known.
+        device: Where the trials are trained: `cpu` or `cuda`.
         rates: Content hash of a variant to the rate of its structure, where one of its kinds is known: arithmetic of the
             same size takes a recurrent kind two to three times as long as attention, and a narrow model twice as long as
             a wide one.
@@ -65,6 +69,7 @@ class Forecast:
     basis: str
     workers: int
     evaluation: float = 0.0
+    device: str = "cpu"
     rates: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -81,8 +86,28 @@ class Forecast:
 
     def total(self, plan: Plan) -> float:
         """The wall time of all trials that are not done, with their evaluations if these were measured."""
-        left = [self._whole(trial) for trial in (*plan.trials, *plan.later) if trial.key not in self.done]
-        return max(sum(left) / self.workers, max(left, default=0.0))
+        return sum(
+            self._wall_time([trial for trial in trials if trial.key not in self.done])
+            for trials in (plan.trials, plan.later)
+        )
+
+    def _wall_time(self, trials: Sequence[Trial]) -> float:
+        """The wall time of trials that wait for no others, in the packs that the engine makes of them."""
+        if len(trials) > _SIMULATED:
+            return sum(map(self._whole, trials)) / self.workers
+        queue = Queue(Packing(device=self.device), lambda: self.workers)
+        for trial in trials:
+            queue.add(trial)
+        jobs: list[tuple[float, float, int]] = []
+        free = [0.0] * self.workers
+        while len(queue):
+            now = heapq.heappop(free)
+            running = sum(members * (end - now) / (end - begin) for begin, end, members in jobs if end > now)
+            members = [waiting.trial for waiting in queue.take(running).waiting]
+            end = now + sum(map(self._whole, members))
+            jobs.append((now, end, len(members)))
+            heapq.heappush(free, end)
+        return max(free)
 
     def _whole(self, trial: Trial) -> float:
         variant = trial.variant
@@ -215,6 +240,7 @@ def forecast(
         basis,
         workers,
         first.evaluation,
+        device,
         {digest: known[near] for digest, size in structures.items() if (near := _nearest(size, known)) is not None},
     )
 

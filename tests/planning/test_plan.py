@@ -183,15 +183,13 @@ def test_a_space_whose_baseline_makes_no_model_is_refused() -> None:
         space(switches={"order": {"kv": {"block.mixer.matmul_order": "kv_first"}, "usual": {}}})
 
 
-def test_a_forecast_counts_what_is_done_and_shares_the_rest_among_workers(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ablate.planning.forecast.available_cores", lambda: 2)
+def test_a_forecast_counts_what_is_done(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.planning.forecast.available_cores", lambda: 1)
     plan = make_plan(planner(folder))
     before = forecast(plan, str(folder / "store.db"))
     assert (before.done, before.counts_evaluations) == (frozenset(), False)
     assert not (folder / "store.db").exists()
-    assert before.total(plan) == pytest.approx(sum(before.seconds(trial) for trial in plan.trials) / 2)
+    assert before.total(plan) == pytest.approx(sum(before.seconds(trial) for trial in plan.trials))
 
     with open_store(folder / "store.db") as store:
         run_study(
@@ -204,21 +202,21 @@ def test_a_forecast_counts_what_is_done_and_shares_the_rest_among_workers(
     after = forecast(plan, str(folder / "store.db"))
     assert after.done == {trial.key for trial in plan.trials if trial.seed == 0}
     assert after.rate == pytest.approx(200.0 / 0.2)  # the scripted trials
-    assert after.total(plan) == pytest.approx(sum(trial.variant.flops for trial in plan.trials) / 2 / 1000 / 2)
+    assert after.total(plan) == pytest.approx(sum(trial.variant.flops for trial in plan.trials) / 2 / 1000)
 
 
 def test_a_forecast_runs_steps_and_an_evaluation_on_the_device_of_the_engine(folder: Path) -> None:
     source = planner(folder, training={"steps": 30, "batch_size": 2, "optimizer": {"kind": "adamw", "lr": 1e-3}})
     plan = make_plan(source)
     state = torch.get_rng_state()
-    found = forecast(plan, str(folder / "store.db"), 2, tasks=source.costs.prepare)
+    found = forecast(plan, str(folder / "store.db"), 1, tasks=source.costs.prepare)
     assert torch.equal(torch.get_rng_state(), state)
     assert "steps and an evaluation of" in found.basis
     assert found.counts_evaluations
     # Eleven evaluations of each trial: one before training and ten in it.
-    extra = sum(11 * found.evaluation * trial.variant.cost.flops for trial in plan.trials) / 2
+    extra = sum(11 * found.evaluation * trial.variant.cost.flops for trial in plan.trials)
     assert extra > 0
-    assert found.total(plan) == pytest.approx(sum(found.seconds(trial) for trial in plan.trials) / 2 + extra)
+    assert found.total(plan) == pytest.approx(sum(found.seconds(trial) for trial in plan.trials) + extra)
 
 
 def test_a_forecast_measures_the_middle_trial_in_the_pack_that_the_engine_would_make(
@@ -289,6 +287,29 @@ def test_the_rate_of_a_size_that_is_not_measured_is_that_of_the_nearest_of_its_k
         for width, nearest in widths.items()
     }
     assert rates == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("tune", "seconds"),
+    [
+        # Two workers, four trials of each of two mixers: one trains the fast pack, the other the slow one, and waits.
+        (None, 4 * 5.0),
+        # Before, each mixer is tuned by six trials, and nothing is compared until the slow pack has ended.
+        ({"training.optimizer.lr": [1e-3, 2e-3, 4e-3], "seeds": 2}, 6 * 5.0 + 4 * 5.0),
+    ],
+)
+def test_a_worker_that_has_nothing_to_train_is_part_of_the_wall_time(
+    tune: Any, seconds: float, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(variant: Variant, task: Task, device: str, together: int, others: int) -> Speed:
+        attends = variant.spec.model.blocks[0].mixer.kind_name() == "attention"
+        return Speed(variant.flops / (1.0 if attends else 5.0), 1e-30, "steps", variant.name)
+
+    monkeypatch.setattr("ablate.planning.forecast.measure_speed", measured)
+    mixers = {"mixer": {"attention": {}, "linear": {"block.mixer": "linear"}}}
+    source = planner(folder, switches=mixers, tune=tune, design={"kind": "leave_one_out", "seeds": 4})
+    found = forecast(make_plan(source), str(folder / "store.db"), 2, tasks=source.costs.prepare)
+    assert found.total(make_plan(source)) == pytest.approx(seconds)
 
 
 class Matmuls(TorchDispatchMode):
