@@ -260,7 +260,7 @@ class ScoutingDesign(WrappingDesign):
         return [*self._held, *self._inner.waiting()]
 
     def further_trials(self) -> int | None:
-        """Those of the inner design and the scouts of what waits in it; None if some of its points are not known yet."""
+        """Those of the inner design and the scouts of what waits; None if some of its points are not yet known."""
         inner = super().further_trials()
         if inner is None or self.further():
             return None
