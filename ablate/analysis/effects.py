@@ -73,6 +73,20 @@ class EffectRow:
         """`switch=setting`, joined by a colon."""
         return ":".join(f"{switch}={setting}" for switch, setting in self.settings)
 
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The interval that decides: that of the estimate with all that widens it; None without one.
+
+        Diverged trials are worse than they count, by nobody knows how much: on the side to which they would move an
+        effect, nothing bounds it.
+        """
+        if self.low is None or self.high is None:
+            return None
+        low, high = self.low - self.fall, self.high + self.rise
+        if abs(self.hidden) > _ROUNDING:
+            return (low, math.inf) if self.hidden > 0 else (-math.inf, high)
+        return low, high
+
 
 @dataclass(frozen=True, slots=True)
 class StudyEffects:
@@ -122,18 +136,15 @@ class StudyEffects:
         return change > 0 if self.direction == "minimize" else change < 0
 
     def side(self, row: EffectRow) -> Side:
-        """Where the 95 % interval of an effect lies: `worse` or `better` by more than the margin, `within` it, or not.
+        """Where the bounds of an effect lie: `worse` or `better` by more than the margin, `within` it, or `undecided`.
 
         For an interaction, `worse than the sum` or `better than the sum`: two settings that are better together than
-        the sum of their effects may still be worse than the baseline. Diverged trials are worse than they count, by
-        nobody knows how much: on the side to which they would move an effect, nothing bounds it.
+        the sum of their effects may still be worse than the baseline.
         """
-        margin, low, high = self.margin, row.low, row.high
-        if low is None or high is None or self.withheld:
+        margin = self.margin
+        if row.bounds is None or self.withheld:
             return "undecided"
-        low, high = low - row.fall, high + row.rise
-        if abs(row.hidden) > _ROUNDING:
-            low, high = (low, math.inf) if row.hidden > 0 else (-math.inf, high)
+        low, high = row.bounds
         if low <= margin and high >= -margin:
             return "within" if -margin < low and high < margin else "undecided"
         if len(row.settings) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,30 +70,30 @@ def _sentences(
     if void := [line for line in trust if line.level == "void" and line.replaces_headline]:
         return (f"No answer yet: {void[0].text}.",)
     rows: Rows = {group.key: group.rows for group in groups}
-    first = [*_best(groups, report), *_effects(report), *_along(along), *_climbs(groups, report)]
+    first, beyond = [*_best(groups, report), *_effects(report), *_along(along)], _climbs(groups, report)
     smallest = _smallest(rows, report, detail)
     if report.record.traits.chooses and smallest:
         first.append(smallest)
     if not any(rows.get(key) for key in DECIDED):
         decided = {cell.verdict for cells in along.rows.values() for cell in cells} if along is not None else set()
-        return (*first, *([] if decided - {"", "undecided", "diverged"} else [_nothing_decided(groups, report)]))
+        nothing = [] if decided - {"", "undecided", "diverged"} else [_nothing_decided(groups, report)]
+        return (*first, *nothing, *beyond)
     told = along is not None and len(along.rows) <= MOST_ALONG
     kept = {key: [row for row in of if _is_news(row, report)] for key, of in rows.items() if not told}
     if smallest in first:  # it says what can go
         kept.pop("can go", None)
-    if report.climbs is not None:  # the first sentence names them
-        kept |= {"ahead": [], "as good": []}
     largest, smallest_sets = _nested(kept.get("can go", ()))[0], _nested(kept.get("must stay", ()))[1]
-    parts = [*_parts(largest, "can go"), *_parts(smallest_sets, "must stay")]
-    rest = [*parts, *_changes(kept, report, detail, alone=not parts)]
+    if report.climbs is not None:
+        rest = [*_on_largest_rung(kept | {"can go": largest, "must stay": smallest_sets})]
+    else:
+        parts = [*_parts(largest, "can go"), *_parts(smallest_sets, "must stay")]
+        rest = [*parts, *_changes(kept, report, detail, alone=not parts)]
     if smallest and smallest not in first:
         rest.append(smallest)
-    if report.climbs is not None and first and rest:  # the first sentence is about what nobody has trained
-        rest[0] = f"On the largest rung: {re.sub('^The ', 'the ', rest[0])}"
     sentences = [*first, *rest]
     if not any(row.confirmed for row in report.variants):
         sentences += _selected(rows.get("unproven", ()), report)
-    return (*sentences, *(_alone(groups) if along is None else ()))
+    return (*sentences, *(_alone(groups) if along is None else ()), *beyond)
 
 
 def _nested(rows: Sequence[AnswerRow]) -> tuple[list[AnswerRow], list[AnswerRow]]:
@@ -215,6 +214,18 @@ def _effects(report: StudyReport) -> Iterator[str]:
     yield "; ".join([interact, *([", ".join(others)] if others else [])]) + "."
 
 
+def _on_largest_rung(rows: Rows) -> Iterator[str]:
+    """The verdicts on the variants of a ladder where they were trained, before what nobody has trained."""
+    names = {key: [new_part(row.words) for row in rows.get(key, ())] for key in ON_RUNG}
+    parts = [
+        f"{listed(of) if len(of) <= MOST_ALONG else few(of)} {ON_RUNG[key][len(of) > 1]}"
+        for key, of in names.items()
+        if of
+    ]
+    if parts:
+        yield f"On the largest rung: {'; '.join(parts)}."
+
+
 def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
     """What becomes of the differences of a ladder at larger models."""
     climbs = report.climbs
@@ -233,9 +244,20 @@ def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]
         if names
     ]
     if parts:
-        yield f"Extrapolated to {climbs.times:g} times the compute: {'; '.join(parts)}."
+        yield f"{EXTRAPOLATED} {climbs.times:g} times the compute: {'; '.join(parts)}."
 
 
+EXTRAPOLATED = "Extrapolated to"
+"""How a sentence on what nobody has trained begins."""
+ON_RUNG: dict[GroupKey, tuple[str, str]] = {
+    "better": ("is better", "are better"),
+    "can go": ("can go", "can go, one at a time"),
+    "ahead": ("is ahead", "are ahead"),
+    "as good": ("is as good", "are as good"),
+    "must stay": ("must stay", "must stay"),
+    "worse": ("is worse", "are worse"),
+}
+"""Decided groups of a ladder, to what a headline says of one variant and of several."""
 FATES = {
     "better": ("stays better", "stay better"),
     "not worse": ("is as good", "are as good"),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from ablate.analysis.answer import answer_of
 from ablate.analysis.headline import past_the_confirmed
 from ablate.analysis.runs import StudyReader
 from ablate.analysis.study import read_study
@@ -215,6 +216,7 @@ class Overview:
         seconds_left: An estimate of the time until the last trial ends, from the pace of those that have; None when
             nothing is left or no trial has ended.
         verdicts: The words of the verdicts, in the order of the variants.
+        headline: Sentences of its answer.
     """
 
     metric: str
@@ -226,6 +228,7 @@ class Overview:
     flops: float | None
     seconds_left: float | None
     verdicts: tuple[str, ...]
+    headline: tuple[str, ...]
 
 
 def read_overview(store: StudyReader, name: str) -> Overview:
@@ -253,6 +256,7 @@ def read_overview(store: StudyReader, name: str) -> Overview:
         flops=math.fsum(trial.flops for trial in trials.values()) if record.knows_models else None,
         seconds_left=_seconds_left(trials.values(), len(record.planned) + len(record.confirm_trials)),
         verdicts=tuple(verdict.word for _, verdict in judged),
+        headline=answer_of(report).headline,
     )
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ablate.analysis.answer import Answer, answer_of
-from ablate.analysis.answer_rows import Along, AlongCell, in_answer, verdict_word
+from ablate.analysis.answer_rows import Along, AlongCell, AnswerRow, in_answer, verdict_word
 from ablate.analysis.columns import columns, groups, legend, shared_decimals
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings, TrainingCost
@@ -159,8 +159,9 @@ def scale_table(rows: Sequence[ScaleRow]) -> Grid:
     return Grid(titles, (shown,), frozenset({0, 1}))
 
 
-def answer_note(answer: Answer) -> str:
-    """How to read the rows of an answer, in one or two sentences."""
+def answer_note(answer: Answer, rows: Sequence[AnswerRow] | None = None) -> str:
+    """How to read rows of an answer, all unless some are given, in one or two sentences."""
+    rows = answer.rows if rows is None else rows
     better = "lower" if answer.worse > 0 else "higher"
     baseline = "" if answer.baseline is None else f" ({fixed(answer.baseline, answer.decimals)})"
     note = (
@@ -168,10 +169,10 @@ def answer_note(answer: Answer) -> str:
         f"{', minus 1' * answer.relative}, {answer.pairing}; {better} is better. Margin: "
         f"{answer.margin:g}. The 90 % interval ends at the one-sided 95 % bounds that verdicts rest on."
     )
-    alone = any(row.bound is not None and not row.jointly for row in answer.rows)
+    alone = any(row.bound is not None and not row.jointly for row in rows)
     note += " *: true alone, not jointly with the other verdicts (Holm's procedure)." * alone
-    axis = Axis.of(answer)
-    spans = filter(None, map(axis.span, answer.rows))
+    axis = Axis.of_picture(answer)
+    spans = filter(None, map(axis.span, rows))
     note += " An arrow: further than the axis reaches." * any(first < 0 or last > 1 for first, _, last in spans)
     return f"{note} {answer.parts_note}." if answer.parts else note
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -13,6 +14,8 @@ _WIDTH = 244
 """Of the pictures in pixels."""
 REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
+FURTHER = (6.0, 12.0)
+"""The same of pictures, which have more room, where most intervals do not lie within less."""
 
 
 class Span(NamedTuple):
@@ -39,7 +42,10 @@ def outline(mark: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """From better at the left to worse at the right, in the unit of the metric.
+    """From better at its beginning to worse at its end, in the unit of the metric.
+
+    Characters always have worse at the right. Pictures have larger values at the right, as all other figures do: a
+    number with a plus stands right of zero.
 
     Attributes:
         low: Its left end.
@@ -59,8 +65,22 @@ class Axis:
         return cls.around(answer.margin, answer.worse, answer.rows)
 
     @classmethod
-    def around(cls, margin: float, worse: int, rows: Sequence[Span | AnswerRow], reach: float = REACH) -> Self:
-        """An axis that holds zero, the margin and the intervals, as far as they lie within `reach` margins."""
+    def of_picture(cls, answer: Answer) -> Self:
+        """An axis for the rows of an answer in a picture."""
+        return cls.around(answer.margin, answer.worse, answer.rows, (REACH, *FURTHER))
+
+    @classmethod
+    def around(
+        cls, margin: float, worse: int, rows: Sequence[Span | AnswerRow], reaches: Sequence[float] = (REACH,)
+    ) -> Self:
+        """An axis that holds zero, the margin and the intervals as far as it reaches.
+
+        Args:
+            reaches: Margins up to which it may reach: as many as hold most intervals, else the last.
+        """
+        known = [[end for end in (row.low, row.difference, row.high) if end is not None] for row in rows]
+        furthest = [max(abs(end) for end in ends if math.isfinite(end)) / margin for ends in known if ends]
+        reach = next((to for to in reaches if 2 * sum(end <= to for end in furthest) > len(furthest)), reaches[-1])
         ends = [-0.25 * margin, 1.25 * margin]
         for row in rows:
             if row.difference is not None and abs(row.difference) <= reach * margin:
@@ -114,11 +134,18 @@ def heading_text(axis: Axis, width: int) -> str:
     return "".join(cells)
 
 
+def _pixel(axis: Axis, place: float) -> float:
+    """Where a picture draws a place on the axis; what lies beyond its ends is drawn there."""
+    pixel = min(max(place, 0.0), 1.0) * (_WIDTH - 12) + 6
+    return round(pixel if axis.worse > 0 else _WIDTH - pixel, 1)
+
+
 def axis_svg(axis: Axis, ink: str) -> str:
     """Zero and the margin as numbers where `interval_svg` draws their lines."""
     width = _WIDTH
-    zero, margin = (round(axis.place(value) * (width - 12) + 6, 1) for value in (0.0, axis.margin))
-    anchor = "start" if margin + 75 < width else "end"
+    zero, margin = (_pixel(axis, axis.place(value)) for value in (0.0, axis.margin))
+    outward = margin + 75 < width if axis.worse > 0 else margin > 75
+    anchor = "start" if outward == (axis.worse > 0) else "end"
     words = (
         f'<text x="{zero}" y="12" text-anchor="middle">0</text>'
         f'<text x="{margin}" y="12" text-anchor="{anchor}">margin {axis.margin:g}</text>'
@@ -137,22 +164,23 @@ def interval_svg(axis: Axis, row: Span | AnswerRow, *, colour: str, ink: str, ma
         mark: Vega's name of the mark of the mean, so that verdicts differ by more than their colour.
     """
     width, height, middle = _WIDTH, 26, 13.0
-    zero, margin = (round(axis.place(value) * (width - 12) + 6, 1) for value in (0.0, axis.margin))
+    zero, margin = (_pixel(axis, axis.place(value)) for value in (0.0, axis.margin))
+    begin, end = (margin, float(width)) if axis.worse > 0 else (0.0, margin)
     parts = [
-        f'<rect x="{margin}" y="0" width="{width - margin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16"/>',
+        f'<rect x="{begin}" y="0" width="{end - begin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16"/>',
         f'<line x1="{zero}" x2="{zero}" y1="0" y2="{height}" stroke="{ink}"/>',
         f'<line x1="{margin}" x2="{margin}" y1="0" y2="{height}" stroke="{ink}" stroke-dasharray="3 3"/>',
     ]
     if (span := axis.span(row)) is not None:
-        first, mean, last = (min(max(place, 0.0), 1.0) * (width - 12) + 6 for place in span)
-        parts.append(
-            f'<line x1="{first:.1f}" x2="{last:.1f}" y1="{middle}" y2="{middle}" stroke="{colour}" stroke-width="3"/>'
-        )
-        if span[2] > 1:
+        first, mean, last = (_pixel(axis, place) for place in span)
+        beyond = (span[0] < 0, span[2] > 1)
+        at_left, at_right = beyond if axis.worse > 0 else beyond[::-1]
+        parts.append(f'<line x1="{first}" x2="{last}" y1="{middle}" y2="{middle}" stroke="{colour}" stroke-width="3"/>')
+        if at_right:
             parts.append(f'<path d="M{width - 10} {middle - 6}l9 6l-9 6z" fill="{colour}"/>')
-        if span[0] < 0:
+        if at_left:
             parts.append(f'<path d="M10 {middle - 6}l-9 6l9 6z" fill="{colour}"/>')
         if 0 <= span[1] <= 1:
-            parts.append(f'<path d="{outline(mark)}" transform="translate({mean:.1f} {middle})" fill="{colour}"/>')
+            parts.append(f'<path d="{outline(mark)}" transform="translate({mean} {middle})" fill="{colour}"/>')
     box = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join(parts)}</svg>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from ablate.analysis.columns import shared_decimals
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import differences
 from ablate.analysis.effects import StudyEffects
-from ablate.analysis.headline import shows_effects
+from ablate.analysis.headline import EXTRAPOLATED, shows_effects
 from ablate.analysis.ladder import Climbs
 from ablate.analysis.numbers import MISSING, fixed
 from ablate.analysis.report import StudyReport
@@ -30,6 +31,7 @@ from ablate.render.document import along_table, answer_note
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
 from ablate.render.formats.html import effects_table, group_mark, scale_forest, verdict_table
+from ablate.render.formats.html import prose as html_prose
 from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState, VariantRecord
 from dashboard.shared.exports import chart, dark, image, show_grid
@@ -192,6 +194,33 @@ def claim_text(claim: ClaimVerdict, titles: Mapping[str, str]) -> str:
     return f"{sign} **{escape(claim.id)}** {prose(claim.says + source)}  \n{prose(reason)}"
 
 
+def claim_rows(study_report: StudyReport, *, opened: bool) -> str:
+    """The claims as rows of a verdict and what is claimed; a click on one shows why, by whom, and leads to evidence.
+
+    Args:
+        opened: Whether they show all that before a click.
+    """
+    titles, baseline = study_report.titles, study_report.record.baseline
+
+    def row(claim: ClaimVerdict) -> str:
+        task = str(claim.evidence.get("task", ""))
+        links = ", ".join(
+            f'<a href="{html.escape(address(**{WHY: at_task(name, task)}))}">{html.escape(titles.get(name, name))}</a>'
+            for name in dict.fromkeys(variants_of(claim.evidence))
+            if name != baseline
+        )
+        reason = in_words(claim.sentence.removeprefix(f"{claim.verdict}: "), titles)
+        source = " · ".join(filter(None, (claim.id if claim.says else "", claim.source)))
+        about = " · ".join(filter(None, (f"Evidence: {links}" if links else "", html.escape(source))))
+        below = "".join(f"<span>{part}</span>" for part in (html_prose(reason), about) if part)
+        return (
+            f"<li><details{' open' * opened}><summary><b class='{claim.verdict}'>{claim.verdict}</b> "
+            f"{html_prose(claim.says or claim.id)}</summary>{below}</details></li>"
+        )
+
+    return f'<ul class="claims" aria-label="Claims">{"".join(map(row, study_report.answer.claims))}</ul>'
+
+
 def variants_of(evidence: Any) -> Iterator[str]:
     """The variants that the evidence of a claim names."""
     if isinstance(evidence, dict):
@@ -216,34 +245,46 @@ MOST_LIMITS = 2
 def show_answer(study_report: StudyReport) -> None:
     """Draw the answer of a study; a click on a change shows the evidence."""
     answer, effects = answer_of(study_report, letters=False), study_report.effects
-    st.title(prose(" ".join(answer.headline)), anchor=False)
+    told = [said for said in answer.headline if not said.startswith(EXTRAPOLATED)]
+    st.title(prose(" ".join(told or answer.headline)), anchor=False)
     if effects is not None and shows_effects(study_report):
         show_effects(effects, MOST_PAIRS)
         st.caption(
-            f"How much {escape(effects.metric)} changes from the first setting of a switch to the one named. "
-            "Undecided: the interval holds differences that matter and others. Or: these trials cannot tell the two "
-            "apart."
+            f"How much {escape(effects.metric)} changes from the first setting of a switch to the one named, with the "
+            "interval that decides. Undecided: it holds differences that matter and others. Or: these trials cannot "
+            "tell the two apart."
         )
-        st.subheader("Each combination", anchor=False)
-    if answer.groups:
+        counts = ", ".join(f"{len(group.rows)} {group.key}" for group in answer.groups)
+        each = st.expander(f"Each combination beside the baseline: {counts}", key="combinations", on_change="rerun",
+                           bind="query-params")  # fmt: skip
+        if each.open:
+            with each:
+                _rows(answer)
+    elif answer.groups:
         if answer.scale:
             st.subheader("On the largest rung", anchor=False)
-        shown = _chosen_groups(answer)
-        rows = [(group.key, row) for group in answer.groups if group.key in shown for row in group.rows]
-        if answer.along is not None:
-            show_grid(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}")
-        st.html(table(answer, _page(rows)))
-        key = " · ".join(f"{group_mark(group.key)} {group.title}" for group in answer.groups)
-        st.caption(prose(f"{key}. {answer_note(answer)}"))
+        _rows(answer)
     if study_report.climbs is not None:
         _scale(answer, study_report.climbs)
     _trust([line for line in answer.trust if line.level != "ok"])
 
 
+def _rows(answer: Answer) -> None:
+    """The compared variants, with counts that filter them, and how to read them."""
+    shown = _chosen_groups(answer)
+    rows = [(group.key, row) for group in answer.groups if group.key in shown for row in group.rows]
+    if answer.along is not None:
+        show_grid(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}")
+    st.html(table(answer, _page(rows)))
+    key = " · ".join(f"{group_mark(group.key)} {group.title}" for group in answer.groups)
+    st.caption(prose(f"{key}. {answer_note(answer)}"))
+
+
 def _scale(answer: Answer, climbs: Climbs) -> None:
     """What becomes of the differences of a ladder beyond its largest rung."""
     times = f"{climbs.times:g}"
-    st.subheader(f"Extrapolated to {times} times the compute", anchor=False)
+    beyond = [said for said in answer.headline if said.startswith(EXTRAPOLATED)]
+    st.subheader(prose(beyond[0]) if beyond else f"{EXTRAPOLATED} {times} times the compute", anchor=False)
     st.html(scale_forest(answer, climbs, Palette(dark()), image))
     st.caption(
         f"Δ {answer.metric} at multiples of the compute of the largest rung (1x); at {times}x as the law of each "
@@ -287,10 +328,14 @@ def _chosen_groups(answer: Answer) -> set[GroupKey]:
     return {key for key in counts if key in (chosen or counts)}
 
 
-def table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str:
-    """The rows as an HTML table in which each change is a link to its evidence."""
+def table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]], task: str = "") -> str:
+    """The rows as an HTML table in which each change is a link to its evidence.
+
+    Args:
+        task: Of a suite, on which the verdicts are; empty: on the study.
+    """
     palette = Palette(dark())
     return verdict_table(
-        answer, rows, palette.verdict, palette.ink, link=lambda row: address(**{WHY: row.variant}),
+        answer, rows, palette.verdict, palette.ink, link=lambda row: address(**{WHY: at_task(row.variant, task)}),
         embed=image,
     )  # fmt: skip

@@ -130,12 +130,14 @@ class Card:
         address: The page that a click opens; empty for none.
         lines: What else is known of it.
         image: The address of a picture; empty for none.
+        finding: What matters most of it, below its first line; empty for none.
     """
 
     title: str
     address: str
     lines: tuple[str, ...]
     image: str = ""
+    finding: str = ""
 
 
 def cards(rows: Sequence[Card], told: str) -> None:
@@ -147,7 +149,9 @@ def cards(rows: Sequence[Card], told: str) -> None:
 
     def shown(card: Card) -> str:
         image = f'<img src="{html.escape(card.image)}" alt="">' if card.image else ""
-        lines = "".join(f"<span>{html.escape(line)}</span>" for line in card.lines if line)
+        told = [f"<span>{html.escape(line)}</span>" for line in card.lines if line]
+        told.insert(1, f"<span><strong>{html.escape(card.finding)}</strong></span>" if card.finding else "")
+        lines = "".join(told)
         begin, end = (f'<a href="{html.escape(card.address)}">', "</a>") if card.address else ("<div>", "</div>")
         return f"<li>{begin}<b>{html.escape(card.title)}</b>{image}{lines}{end}</li>"
 

@@ -81,16 +81,25 @@ ul.cards img { float: right; max-width: 45%; height: 1.5rem; }
 table.trials tr.of td { padding-top: 0.5rem; font-weight: 600; }
 table.trials tr:not(.of) td { height: 1.75rem; }
 table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
+ul.claims { list-style: none; margin: 0; padding: 0; }
+ul.claims li { padding: 0.45rem 0; margin: 0; border-top: 1px solid rgba(128, 140, 155, 0.35); }
+ul.claims summary { cursor: pointer; margin-left: 1rem; list-style-position: outside; }
+ul.claims b { font-weight: 600; font-size: 0.8rem; padding: 0.1rem 0.4rem; margin-right: 0.25rem; border-radius: 0.3rem;
+    background: color-mix(in srgb, currentColor 10%, transparent); }
+ul.claims a { color: inherit; }
+ul.claims span { display: block; margin: 0.2rem 0 0 1rem; font-size: 0.875rem; overflow-wrap: anywhere; }
 :is(.st-key-panels, .st-key-panels-insides, .st-key-panels-laws) { overflow-x: auto; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"]:not(:hover, :focus-visible) { background: none; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"] * { font-weight: inherit; }
 """
 _WORDS = {
     False: """
-[data-testid="stCaptionContainer"] :is(p, li, strong) { color: #4d5664; }
+[data-testid="stCaptionContainer"] :is(p, li, strong), ul.claims span { color: #4d5664; }
+ul.claims .supported { color: #00563e; } ul.claims .refuted { color: #8f3300; } ul.claims .undecided { color: #6a4700; }
 """,
     True: """
-[data-testid="stCaptionContainer"] :is(p, li, strong) { color: #b3bcc8; }
+[data-testid="stCaptionContainer"] :is(p, li, strong), ul.claims span { color: #b3bcc8; }
+ul.claims .supported { color: #2fc79b; } ul.claims .refuted { color: #f5945a; } ul.claims .undecided { color: #f0b429; }
 :is([role="radio"], [role="tab"])[data-selected="true"] p, [data-testid="stSliderThumbValue"] p { color: #7cc4f0; }
 """,
 }

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from threading import Thread
+from typing import Literal
 
 import psutil
 import streamlit as st
@@ -326,16 +327,24 @@ def begin_study(name: str, text: str) -> None:
     run = last_run(name)
     busy = run is not None and run.alive
     with st.container(horizontal=True, vertical_alignment="center"):
-        start_button("Start this study", "play_arrow", lambda: start_space(name, text), "start-study", disabled=busy)
+        start_button("Start this study", "play_arrow", lambda: start_space(name, text), "start-study", disabled=busy,
+                     primary=True)  # fmt: skip
         if busy:
             link("answer", "It runs: see its answer grow", **{STUDY: name})
         if summary(name) is not None:
             st.caption("The store has a study of this name; it continues with this space.", width="content")
 
 
-def start_button(label: str, icon: str, act: Callable[[], Run], key: str, *, disabled: bool = False) -> None:
-    """A button that starts a run, and shows the error if that fails."""
-    if not st.button(escape(label), icon=f":material/{icon}:", key=key, disabled=disabled):
+def start_button(
+    label: str, icon: str, act: Callable[[], Run], key: str, *, disabled: bool = False, primary: bool = False
+) -> None:
+    """A button that starts a run, and shows the error if that fails.
+
+    Args:
+        primary: Whether it is what the page is for.
+    """
+    kind: Literal["primary", "secondary"] = "primary" if primary else "secondary"
+    if not st.button(escape(label), icon=f":material/{icon}:", key=key, disabled=disabled, type=kind):
         return
     try:
         run = act()

@@ -27,19 +27,18 @@ from ablate.render.figures.style import Palette
 from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.latex import paper_table
 from ablate.render.formats.slides import SlidesFormat
-from ablate.spec.suite import at_task
 from ablate.store import TrialState
 from dashboard.shared import results
-from dashboard.shared.evidence import claim_text, evidence_link, show_answer, variants_of
+from dashboard.shared.evidence import claim_rows, show_answer
 from dashboard.shared.exports import (
     Maker,
     chart,
     export,
+    is_narrow,
     page_width,
     picture,
     plain_table,
     report_figure,
-    show_grid,
     table_files,
 )
 from dashboard.shared.frame import begin_page
@@ -91,8 +90,9 @@ def _suite(study: str, study_report: StudyReport) -> None:
     told = "; ".join(f"{row[0]} {', '.join(row[1:])}" for row in rows[:20])
     st.header("Tasks", anchor=False)
     chart(partial(profile, study_report), "profile", f"Scores of the variants on {', '.join(table.titles[2:])}: {told}")
-    show_grid(table, f"{len(rows)} rows of variants, a column for each task")
-    st.caption(prose(matrix_note(answer)))
+    shown = matrix(answer, narrow=is_narrow())
+    plain_table(shown, f"{len(rows)} rows of variants, a column for each task")
+    st.caption(prose(matrix_note(answer, narrow=is_narrow())))
     frame = pd.DataFrame(rows, columns=list(table.titles))
     export(dict(table_files(f"{study}_tasks", frame)) | report_figure(study, "profile"), "tasks")
 
@@ -100,14 +100,9 @@ def _suite(study: str, study_report: StudyReport) -> None:
 def _claims(study: str) -> None:
     """The claims with their verdicts, and what would settle the rest."""
     study_report = report(study)
-    titles = study_report.titles
     if study_report.answer.claims:
         st.header("Claims", anchor=False)
-    for claim in study_report.answer.claims:
-        known = [name for name in dict.fromkeys(variants_of(claim.evidence)) if name != study_report.record.baseline]
-        task = str(claim.evidence.get("task", ""))
-        links = ", ".join(evidence_link(titles.get(name, name), at_task(name, task)) for name in known)
-        st.markdown(claim_text(claim, titles) + (f"  \nEvidence: {links}" if links else ""))
+        st.html(claim_rows(study_report, opened=not is_narrow()))
     show_next_steps(answer_of(study_report))
 
 

@@ -8,20 +8,22 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.answer_rows import in_answer
+from ablate.analysis.answer import answer_of
+from ablate.analysis.answer_rows import AnswerRow, GroupKey
 from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import Comparison, Difference, read_comparison
-from ablate.analysis.judging import deciding_bounds
 from ablate.analysis.numbers import MISSING, count, interval_words
 from ablate.analysis.text import plural
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
+from ablate.render.document import answer_note
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
+from ablate.render.formats.html import rows_of
 from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState
-from dashboard.shared.evidence import evidence_link
+from dashboard.shared.evidence import table
 from dashboard.shared.exports import (
     Maker,
     chart,
@@ -100,23 +102,24 @@ def _live(study: str, sides: list[str], task: str) -> None:
 
 
 def _lead(comparison: Comparison, labels: list[str], study: str, task: str) -> None:
-    """The difference of each side from the first with its interval, and the verdict if the first is the baseline."""
+    """The verdicts on the sides if the first is the baseline; the difference of each other side with its interval."""
     study_report = report_on(study, task)
     metric, first = study_report.metric, comparison.sides[0]
-    rows = {f"{study}/{at_task(row.name, task)}": row for row in study_report.variants}
-    is_baseline = first.name == f"{study}/{at_task(study_report.record.baseline, task)}"
+    judged: dict[str, tuple[GroupKey, AnswerRow]] = {}
+    if first.name == f"{study}/{at_task(study_report.record.baseline, task)}":
+        answer = answer_of(study_report, letters=False)
+        sides = {side.name for side in comparison.sides}
+        rows = {f"{study}/{at_task(row.variant, task)}": (key, row) for key, row in rows_of(answer)}
+        judged = {name: row for name, row in rows.items() if name in sides}
+    if judged:
+        st.html(table(answer, [*judged.values()], task))
+        st.caption(prose(answer_note(answer, [row for _, row in judged.values()])))
     for side, label in zip(comparison.sides[1:], labels[1:], strict=True):
-        apart, row = comparison.difference(side, metric), rows.get(side.name) if is_baseline else None
-        if apart.difference is None:
-            continue
-        ends = None if row is None else deciding_bounds(row.verdict, study_report.direction)
-        low, high, level = (apart.low, apart.high, 95) if ends is None else (ends.low, ends.high, 90)
-        around = interval_words(low, high, lambda value: f"{value:+.3g}")
-        said = f"**{escape(label)}**: {escape(metric)} {apart.difference:+.3g} against {escape(labels[0])}"
-        said += "" if around == MISSING else f" ({level} % interval {around})"
-        if row is not None and row.verdict_sentence:
-            said += f"; {prose(in_answer(row.verdict_sentence))} ({evidence_link('evidence', at_task(row.name, task))})"
-        st.markdown(said)
+        apart = comparison.difference(side, metric)
+        if side.name not in judged and apart.difference is not None:
+            around = interval_words(apart.low, apart.high, lambda value: f"{value:+.3g}")
+            said = f"**{escape(label)}**: {escape(metric)} {apart.difference:+.3g} against {escape(labels[0])}"
+            st.markdown(said + ("" if around == MISSING else f" (95 % interval {around})"))
 
 
 def _samples(record: StudyRecord, chosen: list[str]) -> None:

@@ -11,21 +11,20 @@ from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.numbers import count, interval_words
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
 from ablate.render.figures.path import draw_path, outcome
+from ablate.render.figures.style import Palette
+from ablate.render.formats.html import path_table
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.exports import Maker, chart, export, figure_files, page_width, show_table, table_files
+from dashboard.shared.exports import Maker, chart, dark, export, figure_files, image, page_width, picture, table_files
 from dashboard.shared.frame import begin_page
-from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
+from dashboard.shared.pictures import BlockPicture, block_files, block_pictures, judged_svg
 from dashboard.shared.store import every
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import escape, prose, wrapping
+from dashboard.shared.store import report as read_report
+from dashboard.shared.text import escape, prose
 
 ABREAST = 3
 """Number of drawings in a row."""
-WORDS = {"removal": 175, "from": 155, "what became of it": 235}
-"""Widths of the columns of text."""
-MOST_WHOLE = 20
-"""Number of rows up to which the whole table is shown."""
 
 
 def show() -> None:
@@ -48,47 +47,27 @@ def _live(study: str) -> None:
             "`design: {kind: simplify, seeds: 3}` does, until nothing more can go.",
         )
         return
-    with st.container(border=True):
-        st.markdown(prose(outcome(removal_path)))
+    st.markdown(f"**{prose(outcome(removal_path))}**")
     if removal_path.trying:
         st.caption(
             escape(
                 f"Round {len(removal_path.rounds) + 1} is not over: {', '.join(removal_path.trying)} are being tried."
             )
         )
-    if any(station.relative_speed is None for station in _stations(removal_path)):
-        st.caption("Speed is left out: no variant was timed. `ablate study FILE --time` does, after the trials.")
     draw = partial(draw_path, removal_path)
-    if removal_path.rounds:
+    if removal_path.steps:
         chart(partial(draw, width=page_width()), "path", _alt(removal_path))
-    table = removals(removal_path)
     st.header("What was tried", anchor=False)
-    number = st.column_config.NumberColumn
-    show_table(
-        table, key="removals", row_height=wrapping(table, WORDS),
-        height="content" if len(table) <= MOST_WHOLE else "auto",
-        column_order=_telling(table),
-        column_config={
-            "round": number(width=45), "step": number(width=40, help="Of the path"),
-            **{name: st.column_config.TextColumn(width=width) for name, width in WORDS.items()},
-            "parameters": number(format="localized", width=75), "FLOP": number(format="compact", width=50),
-            "tokens/s": number(format="compact", width=60), "difference": number(format="%+.4f", width=70),
-            "90 % interval": st.column_config.TextColumn(width=120, help="Its ends are the bounds that decide"),
-        },
-        alt=f"Removals that were tried in {len(removal_path.rounds)} rounds, with what became of them",
-    )  # fmt: skip
-    st.caption(escape(f"The difference is that of {removal_path.metric} from the baseline, paired by seed, with its "
-                      "90 % interval, whose ends are the bounds that decide; a part can be "
-                      "removed if with 95 % confidence it is at most "
-                      f"{removal_path.margin:g} "
-                      "worse."))  # fmt: skip
-    export(table_files(f"{study}_path", table) | figure_files(f"{study}_path", draw), "path")
-
-
-def _telling(table: pd.DataFrame) -> list[str]:
-    """The columns with information: without the starting point of a removal if all start from the same one."""
-    silent = {"verdict", "low", "high", *(["from"] if table["from"].nunique() < 2 else [])}
-    return [str(name) for name in table if name not in silent and not table[name].isna().all()]
+    st.html(path_table(removal_path, Palette(dark()), image))
+    st.caption(
+        escape(
+            f"Δ is the difference of {removal_path.metric} from the baseline, paired by seed. A part can be removed if "
+            f"its 90 % interval, whose ends are the bounds that decide, ends before the margin {removal_path.margin:g}."
+        )
+    )
+    if removal_path.steps and any(one.relative_speed is None for one in _stations(removal_path)):
+        st.caption("Speed is left out: no variant was timed. `ablate study FILE --time` does, after the trials.")
+    export(table_files(f"{study}_path", removals(removal_path)) | figure_files(f"{study}_path", draw), "path")
 
 
 def removals(removal_path: RemovalPath) -> pd.DataFrame:
@@ -142,7 +121,12 @@ def _alt(removal_path: RemovalPath) -> str:
 
 
 def _pictures(removal_path: RemovalPath, record: StudyRecord) -> None:
-    """Show the block at each step, compared with the previous step."""
+    """Show the block at each step, compared with the previous step; without a step that with the verdicts."""
+    if not removal_path.steps and (svg := judged_svg(read_report(record.name))):
+        st.header("The block", anchor=False)
+        picture(svg, f"Block of the baseline of {record.name} with the verdicts on its parts")
+        export({f"{record.name}_block.svg": lambda: svg}, "blocks")
+        return
     st.header("The block at each step", anchor=False)
     models = {variant.name: variant.spec.get("model", {}) for variant in record.variants}
     said = [record.baseline, *(f"without {step.words}" for step in removal_path.steps)]

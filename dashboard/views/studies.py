@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import pandas as pd
@@ -35,10 +36,14 @@ from dashboard.shared.store import (
     studies,
     summary,
 )
-from dashboard.shared.text import escape
+from dashboard.shared.text import escape, prose, wrapping
 
 STRIP = 130
 """Width of the picture of a study's verdicts, in pixels."""
+WORDS = {"question": 205, "answer": 400}
+"""Widths of the columns of sentences, in pixels."""
+TALLEST, LONGEST = 84, 220
+"""Pixels of a row of four lines, and characters that they hold."""
 HIDDEN = ("best", "simplest", "cost", "trials")
 """Columns that only the menu of the table and the download show."""
 PAGE = 15
@@ -56,7 +61,8 @@ def show() -> None:
         st.fragment(_await_first, run_every=LIVE)()
         return
     unknown_study()
-    search, states, stars = st.columns([4, 4, 1], vertical_alignment="bottom")
+    filters = st.expander("Filter", key="filter") if is_narrow() else st.container()
+    search, states, stars = filters.columns([4, 4, 1], vertical_alignment="bottom")
     words = search.text_input(
         "Search", key="find", bind="query-params", placeholder="words of a name or a question, or a tag", live=True
     )
@@ -112,10 +118,12 @@ def _table(words: str, state: str, starred: bool) -> None:
     table = pd.DataFrame([_row(*row, overview) for row, overview in zip(rows, overviews, strict=True)])
     _legend([word for overview in overviews for word in overview.verdicts])
     names, chosen = [(at, study.name) for at, study, _ in rows], _chosen()
+    rows_high = 34 if is_narrow() else min(TALLEST, wrapping(table, WORDS) or 35)
+    table["verdicts"] = [strip(words, rows_high) for words in table["verdicts"]]
     if is_narrow():
         cards([_card(row, *name) for row, name in zip(table.to_dict("records"), names, strict=True)], "Studies")
     else:
-        _chooser(table, names, chosen, page)
+        _chooser(table, names, chosen, page, rows_high)
     if current := summary(chosen[1]):
         _details(current)
     export(table_files("studies", table), "studies")
@@ -134,19 +142,22 @@ def _legend(words: list[str]) -> None:
 
 
 def _card(row: Mapping[Hashable, Any], at: str, study: str) -> Card:
-    state = row["state"] if row["state"] == "complete" else f"{row['state']}, {row['trials']} trials"
+    state = "" if row["state"] == "complete" else f"{row['state']}, {row['trials']} trials"
     said = " · ".join(filter(None, (row.get("store"), state, row["lost"], row["tags"])))
     return Card(f"{row['★']} {study}".strip(), address("answer", **choice(at, study)), (str(row["question"]), said),
-                row["verdicts"] or "")  # fmt: skip
+                row["verdicts"] or "", str(row["answer"]))  # fmt: skip
 
 
-def _chooser(table: pd.DataFrame, names: list[tuple[str, str]], chosen: tuple[str, str], page: int) -> None:
+def _chooser(
+    table: pd.DataFrame, names: list[tuple[str, str]], chosen: tuple[str, str], page: int, height: int
+) -> None:
     """The table of studies, in which a click chooses one.
 
     Args:
         names: Store and study of each row.
         chosen: Store and study of the row that is selected, if it is one of these.
         page: Number of the page of rows.
+        height: Of a row, in pixels.
     """
     # A new table for each choice, with that row selected, so that the selection agrees with the sidebar.
     clicks = int(st.session_state.get(_CLICKS, 0))
@@ -157,6 +168,7 @@ def _chooser(table: pd.DataFrame, names: list[tuple[str, str]], chosen: tuple[st
         key=key,
         hide_index=True,
         height="content",
+        row_height=height,
         on_select=partial(_choose, key, clicks, selected, names),
         selection_mode=["single-row", "single-cell"],
         selection_default={"selection": {"rows": selected}},
@@ -165,12 +177,12 @@ def _chooser(table: pd.DataFrame, names: list[tuple[str, str]], chosen: tuple[st
             "progress": st.column_config.ProgressColumn(
                 "progress", min_value=0, max_value=1, format="percent", width=90
             ),
-            "updated": st.column_config.DatetimeColumn("updated", format="YYYY-MM-DD HH:mm", width=122),
+            "updated": st.column_config.DatetimeColumn("updated", format="YYYY-MM-DD", width=95),
             "★": st.column_config.TextColumn(width=30),
-            "question": st.column_config.TextColumn(width=490),
+            **{name: st.column_config.TextColumn(width=width) for name, width in WORDS.items()},
             "store": st.column_config.TextColumn(width=80),
-            "study": st.column_config.TextColumn(width=160),
-            "state": st.column_config.TextColumn(width=170),
+            "study": st.column_config.TextColumn(width=155),
+            "state": st.column_config.TextColumn(width=90),
             "verdicts": st.column_config.ImageColumn(
                 width=STRIP + 20, help="A mark for each variant, in the colour of its verdict"
             ),
@@ -195,7 +207,7 @@ def _fits(study: StudySummary, mark: Mark, words: str, state: str) -> bool:
 
 def _telling(table: pd.DataFrame) -> list[str]:
     """The columns that are not empty in all rows."""
-    silent = {"★": "", "progress": 1.0, "lost": "", "left": None, "tags": ""}
+    silent = {"★": "", "answer": "", "state": "complete", "progress": 1.0, "lost": "", "left": None, "tags": ""}
     return [
         name
         for name in map(str, table)
@@ -239,7 +251,7 @@ def _overview(location: str, study: str, at: tuple[object, ...]) -> Overview:
     try:
         return read_overview(store(), study)
     except NotFoundError:
-        return Overview("", None, None, "", None, 0.0, None, None, ())
+        return Overview("", None, None, "", None, 0.0, None, None, (), ())
 
 
 def _overview_at(at: str, study: StudySummary) -> Overview:
@@ -262,8 +274,9 @@ def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[s
         "★": "★" * mark.starred,
         **({"store": at} if len(stores()) > 1 else {}),
         "study": study.name,
-        "verdicts": strip(overview.verdicts),
+        "verdicts": overview.verdicts,
         "question": study.question,
+        "answer": _briefly(overview.headline) if ended(study) else "",
         "state": state_of(study),
         "progress": settled / study.planned if study.planned else 0.0,
         "trials": f"{settled}/{study.planned}",
@@ -277,8 +290,18 @@ def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[s
     }
 
 
-def strip(words: tuple[str, ...]) -> str | None:
-    """The verdicts of a study as a picture: a mark for each, those alike together; None without any."""
+def _briefly(headline: Sequence[str]) -> str:
+    """As many sentences of an answer as fit in a row, at least the first."""
+    lengths = accumulate(len(sentence) + 1 for sentence in headline)
+    return " ".join(sentence for sentence, end in zip(headline, lengths, strict=True) if end <= LONGEST) or headline[0]
+
+
+def strip(words: tuple[str, ...], height: int = 34) -> str | None:
+    """The verdicts of a study as a picture: a mark for each, those alike together; None without any.
+
+    Args:
+        height: Of the row that it fills, in pixels.
+    """
     palette = Palette(dark())
     order = list(palette.verdicts(words).values())
     looks = sorted((palette.verdict(word) for word in words), key=order.index)
@@ -287,10 +310,10 @@ def strip(words: tuple[str, ...]) -> str | None:
     step = min(12.0, STRIP / len(looks))
     marks = "".join(
         f'<path d="{outline(look.mark)}" fill="{look.colour}" '
-        f'transform="translate({8 + (number + 0.5) * step:g} 17) scale({step / 13:g})"/>'
+        f'transform="translate({8 + (number + 0.5) * step:g} {height / 2:g}) scale({step / 13:g})"/>'
         for number, look in enumerate(looks)
     )
-    return data_url(f'<svg xmlns="http://www.w3.org/2000/svg" width="{STRIP + 8}" height="34">{marks}</svg>')
+    return data_url(f'<svg xmlns="http://www.w3.org/2000/svg" width="{STRIP + 8}" height="{height}">{marks}</svg>')
 
 
 def _details(study: StudySummary) -> None:
@@ -298,6 +321,8 @@ def _details(study: StudySummary) -> None:
     with st.container(border=True):
         st.header(escape(study.name), anchor=False)
         st.markdown(escape(study.question))
+        if ended(study):
+            st.markdown(f"**{prose(' '.join(overview.headline))}**")
         facts = st.container(horizontal=True)
         facts.metric("State", state_of(study), width="content")
         facts.metric("Trials ended", f"{ended(study)} of {study.planned}", width="content")

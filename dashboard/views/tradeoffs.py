@@ -13,11 +13,20 @@ from ablate.analysis.numbers import count
 from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import words_for
 from ablate.metrics import COSTS
-from ablate.render.figures.front import draw_front, draw_front_panel, half_width, stand, what_it_says
+from ablate.render.figures.front import (
+    draw_front,
+    draw_front_panel,
+    draw_front_rows,
+    finding,
+    half_width,
+    is_crowded,
+    stand,
+    what_it_says,
+)
 from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.exports import chart, export, figure_files, is_narrow, show_table, table_files
+from dashboard.shared.exports import chart, export, figure_files, is_narrow, page_width, show_table, table_files
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.store import every
@@ -59,19 +68,9 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
         )
         return
     table = front_table(front)
-    labels = dict(zip((point.variant for point in ordered(front)), table["variant"][:MOST_NAMED], strict=False))
-    if is_narrow():
-        labels = {variant: label.partition(".")[0] for variant, label in labels.items()}
-    on_front = [front.titles[point.variant] for point in front.points if point.on_front]
-    seen = ", ".join(words_for(one) for one in front.quantities)
-    picked = []
-    for number, quantity in enumerate(front.quantities[1:]):
-
-        def draw(palette: Palette, quantity: str = quantity) -> Spec:
-            return draw_front_panel(front, quantity, palette, palette.variants(record), labels)
-
-        picked += chart(draw, f"front-{number}", f"Pareto front by {seen}: {', '.join(on_front)}"[:1000], picks=True)
-    _picked(picked)
+    found, seen = finding(front), ", ".join(words_for(one) for one in front.quantities)
+    st.markdown(f"**{prose(found)}**")
+    _picked(_figures(front, record, list(table["variant"]), f"Pareto front by {seen}: {found}"[:1000]))
     words = {name: fitting(table, name, 300) for name in ("variant", "dominated by")}
     show_table(
         table, key="front-table", column_config=_formats(front, words),
@@ -81,6 +80,31 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
     st.caption(prose(what_it_says(front)))
     export(table_files(f"{study}_front", table) | figure_files(f"{study}_front", partial(draw_front, front)), "front")
     _block(study, record, front)
+
+
+def _figures(front: Front, record: StudyRecord, named: list[str], alt: str) -> list[dict[str, Any]]:
+    """Rows where many points would stand one above the other, else a panel for each cost; the points picked in them.
+
+    Args:
+        named: The names of the points in their order.
+    """
+    names = dict(zip((point.variant for point in ordered(front)), named, strict=True))
+    if len(names) <= MOST_WHOLE and any(is_crowded(front, quantity) for quantity in front.quantities[1:]):
+        return chart(
+            lambda palette: draw_front_rows(front, palette, palette.variants(record), names, page_width()),
+            "front-rows", alt, picks=True,
+        )  # fmt: skip
+    labels = dict([*names.items()][:MOST_NAMED])
+    if is_narrow():
+        labels = {variant: label.partition(".")[0] for variant, label in labels.items()}
+    picked = []
+    for number, quantity in enumerate(front.quantities[1:]):
+
+        def draw(palette: Palette, quantity: str = quantity) -> Spec:
+            return draw_front_panel(front, quantity, palette, palette.variants(record), labels)
+
+        picked += chart(draw, f"front-{number}", alt, picks=True)
+    return picked
 
 
 def ordered(front: Front) -> list[FrontPoint]:

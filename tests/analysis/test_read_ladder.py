@@ -105,8 +105,11 @@ def test_what_is_trained_and_what_is_extrapolated_are_told_apart() -> None:
     report = read_study(studied(lambda compute: loss(2 * compute)), "a_study")
     answer, climbs = answer_of(report), report.climbs
     assert climbs is not None
-    assert " ".join(answer.headline).startswith("Extrapolated to 10 times the compute: ")
-    assert sum("On the largest rung: " in said for said in answer.headline) == 1
+    trained, extrapolated = "On the largest rung: ", "Extrapolated to 10 times the compute: "
+    first, *_, last = answer.headline
+    assert first.startswith(trained), "what was trained comes first"
+    assert last.startswith(extrapolated)
+    assert sum(said.startswith((trained, extrapolated)) for said in answer.headline) == 2
     shown = scale_forest(answer, climbs, PAPER)
     assert "@rung" not in shown + page_table(answer, rows_of(answer)), "a rung is no part of a name"
     (one,) = climbs.of

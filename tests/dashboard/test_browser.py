@@ -100,7 +100,7 @@ def test_a_phone_shows_rows_as_links_and_what_comes_first_at_the_top(page: Page,
     assert headline.evaluate("all => parseFloat(getComputedStyle(all).fontSize)") < 24, "rows begin on the first screen"
     page.check_accessibility()
     page.open("/design")
-    start = page.main.get_by_role("button", name="Start this study").bounding_box()
+    start = page.main.locator("[data-testid=stBaseButton-primary]", has_text="Start this study").bounding_box()
     assert start is not None
     assert start["y"] < 844, "Start is seen without scrolling"
 

@@ -85,6 +85,7 @@ def test_a_line_says_what_matters(store: str) -> None:
         "thesis",
     ]
     assert table.loc["broken", "lost"] == "1 failed"
+    assert table.loc["done", "answer"] == "No verdict yet: 2 seeds do not decide the comparison."
 
 
 def test_the_address_chooses_the_study_and_a_wrong_one_is_reported(store: str) -> None:

@@ -33,7 +33,14 @@ from ablate.analysis.runs import read_runs
 from ablate.render.document import ablation_table
 from ablate.render.figures.curves import band_panels, course_panels, coursed, draw_bands, outliers
 from ablate.render.figures.forest import telling
-from ablate.render.figures.front import draw_front, draw_front_panel, what_it_says
+from ablate.render.figures.front import (
+    draw_front,
+    draw_front_panel,
+    draw_front_rows,
+    finding,
+    is_crowded,
+    what_it_says,
+)
 from ablate.render.figures.style import PAPER, Palette, spread, wrapped
 from ablate.render.table import print_study
 from ablate.spec.document import read_document
@@ -237,6 +244,30 @@ def test_across_studies_it_is_said_what_is_the_same() -> None:
     assert "different data" in differing([one, replace(one, data=frozenset({"f2"}))])
 
 
+def test_rows_replace_a_column_of_points_that_hide_each_other() -> None:
+    sizes = {"baseline": 100.0, "a": 100.0, "b": 100.1, "c": 100.0, "d": 100.0, "small": 73.0}
+    points = tuple(
+        FrontPoint(
+            name, {"val_loss": measured(1.7 + n / 100), "parameters": measured(size)}, name == "small", "a", False
+        )
+        for n, (name, size) in enumerate(sizes.items())
+    )
+    titles = {name: name for name in sizes} | {"small": "no table"}
+    front = Front(("val_loss", "parameters"), ("minimize", "minimize"), points, (), titles)
+    assert finding(front) == (
+        "On the front of val_loss and parameters: no table (val_loss +0.05, parameters -27 %). The baseline is not: "
+        "a is better in the means."
+    )
+    assert is_crowded(front, "parameters")
+    apart = replace(front, points=tuple(one for one in points if one.variant != "b"))
+    assert not is_crowded(apart, "parameters"), "four names fit beside each other"
+    looks = {name: PAPER.look(0) for name in sizes}
+    (drawn,) = marks(draw_front_rows(front, PAPER, looks, titles), "point")
+    domain = drawn["encoding"]["y"]["scale"]["domain"]
+    assert len(set(domain)) == len(sizes), "each has a row of its own"
+    assert domain[-1] == "no table, parameters -27 %"
+
+
 def measured(mean: float) -> Interval:
     return Interval(mean, mean - 0.01, mean + 0.01, 3)
 
@@ -422,6 +453,11 @@ def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:
     ends = [(-0.5, -0.1), (-0.3, 0.3), (-0.5, 0.3), (0.41, 0.6)]
     drawn = [side(EffectRow(main, sum(low_high) / 2, *low_high, ())) for low_high in ends]
     assert drawn == ["undecided", "within", "undecided", "worse"]
+    tuned, lost = EffectRow(main, 0.6, 0.5, 0.7, (), fall=0.2, rise=0.1), EffectRow(main, 0.6, 0.5, 0.7, (), hidden=0.5)
+    assert tuned.bounds == pytest.approx((0.3, 0.8))
+    assert side(tuned) == "undecided", "it may be better at another value than at that tuned for it"
+    assert lost.bounds == (0.5, math.inf)
+    assert side(lost) == "worse"
 
 
 def test_pruned_trials_have_one_entry_in_the_legend() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from streamlit.testing.v1 import AppTest
 from written_stores import Ended, line, variants_of, write_study
 
 TASKS = ("recall", "copy")
+CLAIM = {"id": "linear", "says": "A linear mixer recalls less.", "source": "a paper", "expect": "worse"}
+CLAIM |= {"left": "mixer=linear", "right": "baseline", "margin": 0.1, "task": "recall"}
 LOSSES = {"baseline": (0.5, 0.3), "mixer=linear": (0.9, 0.3), "mixer=fnet": (0.52, 0.6)}
 
 
@@ -35,6 +38,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "aggregate": {"margin": 0.05, "perfect": 0.0},
             "design": {"kind": "leave_one_out", "seeds": 3},
             "switches": {"mixer": {"attention": {}, "linear": {}, "fnet": {}}},
+            "claims": [CLAIM],
         },
     )  # fmt: skip
     return file
@@ -48,14 +52,42 @@ def said(page: AppTest) -> str:
     return "\n".join(one.value.replace("\\", "") for one in page.markdown)
 
 
+def html(page: AppTest) -> list[str]:
+    return [one.proto.body for one in page.get("html")]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_phone_shows_what_is_claimed_and_each_task_in_rows(
+    narrow: bool, store: Path, shown: Callable[..., AppTest]
+) -> None:
+    drawn = html(shown("answer", store, study="suite", narrow=narrow))
+    (claims,) = (one for one in drawn if 'class="claims"' in one)
+    before, _, folded = claims.partition("</summary>")
+    assert ">supported</b> A linear mixer recalls less." in before
+    assert ("<details open>" in before) is not narrow, "details take a click where they would be a wall of text"
+    assert "at least" in folded
+    assert "a paper" in folded
+    assert "why=mixer%3Dlinear%40task%3Drecall" in folded
+    (tasks,) = (one for one in drawn if "a column for each task" in one)
+    titles, rows = re.findall(r"<th(?: [^>]*)?>(.*?)</th>", tasks), re.findall("<tr>(.*?)</tr>", tasks)[1:]
+    assert titles == ["variant", "mean" if narrow else "mean score", *TASKS]
+    cells = {row[0]: row[2:] for row in (re.findall("<td[^>]*>(.*?)</td>", row) for row in rows)}
+    (linear,) = (found for name, found in cells.items() if "linear" in name)
+    assert [cell.partition(" ")[0] for cell in linear] == (["0.91", "0.30"] if narrow else ["0.913", "0.304"])
+    assert linear[0].endswith("▼")
+    assert ("±" in linear[0]) is not narrow
+
+
 def test_curves_and_comparisons_are_of_one_task(store: Path, shown: Callable[..., AppTest]) -> None:
     page = shown("curves", store, study="suite", task="copy")
     assert chosen(page, "Variants") == ["baseline", "mixer=fnet", "mixer=linear"], "as the answer sorts them"
     assert "why=mixer%3Dlinear%40task%3Dcopy" in said(page)
     page = shown("compare", store, study="suite", task="recall")
     assert chosen(page, "Sides") == ["baseline", "mixer=linear"]
-    assert "mixer=linear**: val_loss +0.4" in said(page)
-    assert "worse by at least" in said(page)
+    (rows, *_) = (one for one in html(page) if 'class="answer"' in one)
+    assert "why=mixer%3Dlinear%40task%3Drecall" in rows
+    assert "<b>+0.4" in rows
+    assert "worse" in rows
     sides = chosen(shown("across", store, study="suite"), "Variants")
     assert {side.partition("@task=")[2] for side in sides} == {"recall"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -17,8 +18,9 @@ from vega import at, marks, rows, series
 from ablate.analysis.findings import Findings, read_findings
 from ablate.render.document import document
 from ablate.render.figures import draw, pictures, save
-from ablate.render.figures.style import Spec
+from ablate.render.figures.style import PAPER, Spec
 from ablate.render.formats import render_report, write_report
+from ablate.render.formats.html import path_table
 
 SECTIONS = {"Path", "Along numeric axes", "Effects", "Importances", "Trade-offs"}
 SWEEP = {"kind": "sweep", "path": "model.heads", "values": [1, 2, 4], "seeds": 2}
@@ -157,6 +159,22 @@ def test_the_path_is_a_column_for_each_step() -> None:
         pytest.approx(100 * one.parameters / path.baseline.parameters)
         for one in (path.baseline, *(step.standing for step in path.steps))
     ]
+
+
+def test_each_removal_that_was_tried_has_a_row_with_the_bounds_that_decide() -> None:
+    path = findings("simplify").path
+    assert path is not None
+    shown = path_table(path, PAPER)
+    rows_of_rounds = re.findall(r"<tr>(.*?)</tr>", shown)[1:]
+    tried = [one for of in path.rounds for one in of]
+    assert shown.count("<b>Round ") == len(path.rounds)
+    for row, one in zip(rows_of_rounds, tried, strict=True):
+        assert f'class="change">{one.words}' in row
+        assert (" <span>removed</span>" in row) == (
+            one.standing.variant in {step.standing.variant for step in path.steps}
+        )
+        assert one.bounds is not None
+        assert f">{one.bounds.low:+.3f} to {one.bounds.high:+.3f}<" in row
 
 
 def test_the_front_names_its_points_and_the_baseline() -> None:

@@ -7,13 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import count, decimals_for, fixed, with_interval
+from ablate.analysis.numbers import count, decimals_for, fixed, percent, with_interval
 from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import UNITS, words_for
 from ablate.analysis.text import listed, plural
 from ablate.metrics import COSTS, TIMED
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
-from ablate.render.figures.style import WIDTH, Look, Palette, Spec, by_look, layers, mark, number, spread
+from ablate.render.figures.style import (
+    WIDTH,
+    Look,
+    Palette,
+    Spec,
+    by_look,
+    layers,
+    mark,
+    names,
+    number,
+    spread,
+    wrapped,
+)
 from ablate.spec.design import BASELINE
 from ablate.stats import Interval
 
@@ -28,6 +40,12 @@ LITTLE = 0.05
 """Share of a value within which no point is too far to be drawn."""
 MANY = 60
 """Number of variants from which dominated ones are drawn without their intervals."""
+CROWD, MOST_ABOVE = 0.01, 4
+"""Share of an axis within which points stand one above the other, and how many may."""
+MOST_TOLD = 5
+"""Variants on the front that its sentence names."""
+STANDS = {FRONT: "square", MEANS: "circle", CONFIDENT: "cross"}
+"""How a variant stands, to its mark where colours tell variants apart."""
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
@@ -110,6 +128,57 @@ def draw_front_panel(
             marks,
         ],
         HEIGHT,
+    )  # fmt: skip
+
+
+def is_crowded(front: Front, quantity: str) -> bool:
+    """Whether so many points share a value of this quantity that they hide each other one above the other."""
+    far = _far(front)
+    values = sorted(point.values[quantity].mean or 0.0 for point in front.points if point not in far)
+    near = CROWD * (values[-1] - values[0])
+    return any(last - first <= near for first, last in zip(values, values[MOST_ABOVE:], strict=False))
+
+
+def draw_front_rows(
+    front: Front, palette: Palette, looks: Mapping[str, Look], labels: Mapping[str, str], width: float = WIDTH
+) -> Spec:
+    """A row for each point: the first quantity with its interval, and in words what differs of the others.
+
+    Args:
+        looks: By variant, for its colour.
+        labels: Variants to their names, in the order of the rows.
+        width: Of the page, in pixels.
+    """
+    first, others, base = front.quantities[0], front.quantities[1:], _baseline(front)
+    far = _far(front)
+    points = {point.variant: point for point in front.points if point not in far}
+    lines = {
+        name: wrapped(", ".join([label, *_savings(points[name], base, others)]), 24 if width < WIDTH else 56)
+        for name, label in labels.items()
+        if name in points
+    }
+    rows = [{**_row(points[name], first, first, front.titles[name]), "name": line} for name, line in lines.items()]
+    stands = [word for word in STANDS if any(row["stands"] == word for row in rows)]
+    better = "lower" if front.directions[0] == "minimize" else "higher"
+    x = number("y", f"{words_for(first)} ({better} is better)", domain=_reach(front, first), axis={"tickCount": 5})
+    y = names("name", [*lines.values()])
+    colour = by_look("variant", {name: looks[name] for name in lines}, "color", legend=False)
+    shape = by_look("stands", {word: Look(palette.ink, (1, 0), STANDS[word]) for word in stands}, "shape",
+                    symbolFillColor=palette.ink)  # fmt: skip
+    ends = [row for row in rows if row["y low"] is not None]
+    step = max(24, 13 * max(line.count("\n") + 1 for line in lines.values()) + 6)
+    titles = {"title": "variant", "stands": "stands", "said y": words_for(first)}
+    tip = [{"field": key, "title": title} for key, title in titles.items()]
+    marks = mark("point", rows, {"x": x, "y": y, **shape, **colour, "tooltip": tip}, size=75, clip=True)
+    marks["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["variant"]}}]
+    return layers(
+        [
+            None if base is None else mark("rule", [{}], {"x": {"datum": base.values[first].mean}}, strokeDash=[4, 3]),
+            mark("rule", ends, {"x": {**x, "field": "y low"}, "x2": {"field": "y high"}, "y": y, **colour},
+                 strokeWidth=1.6, clip=True),
+            marks,
+        ],
+        step * len(rows),
     )  # fmt: skip
 
 
@@ -211,6 +280,45 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
     if findings.front is None:
         return None
     return Section("Trade-offs", tuple(_blocks(findings.front, findings.report.margin, pictures)))
+
+
+def finding(front: Front) -> str:
+    """Which variants are on the front, and what each saves or costs beside the baseline."""
+    base = _baseline(front)
+    on_front = [point for point in front.points if point.on_front]
+    told = []
+    for point in on_front[:MOST_TOLD]:
+        beside = _savings(point, base, front.quantities)
+        told.append(front.titles[point.variant] + (f" ({', '.join(beside)})" if beside else ""))
+    if len(on_front) > MOST_TOLD:
+        told.append(f"{len(on_front) - MOST_TOLD} more")
+    seen = listed([words_for(quantity) for quantity in front.quantities])
+    said = f"On the front of {seen}: {listed(told)}."
+    if base is not None and not base.on_front:
+        said += f" The baseline is not: {front.titles[str(base.dominated_by)]} is better in the means."
+    return said
+
+
+def _baseline(front: Front) -> FrontPoint | None:
+    return next((point for point in front.points if point.variant == BASELINE), None)
+
+
+def _savings(point: FrontPoint, base: FrontPoint | None, quantities: Sequence[str]) -> list[str]:
+    """What a variant has more or less of these quantities than the baseline, without what rounds to nothing."""
+    if base is None or point is base:
+        return []
+    return [said for quantity in quantities if (said := _change(point, base, quantity))]
+
+
+def _change(point: FrontPoint, base: FrontPoint, quantity: str) -> str:
+    """What a variant has more or less of a quantity than the baseline; empty if that rounds to nothing."""
+    own, other = point.values[quantity].mean, base.values[quantity].mean
+    if own is None or other is None:
+        return ""
+    if quantity not in COSTS:
+        return f"{words_for(quantity)} {own - other:+.2g}"
+    change = percent(own / other - 1) if other else "0%"
+    return "" if change == "0%" else f"{words_for(quantity)} {change.replace('%', ' %')}"
 
 
 def what_it_says(front: Front) -> str:

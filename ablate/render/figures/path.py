@@ -11,7 +11,7 @@ from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, interval_words, percent, times_within
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
-from ablate.analysis.text import plural
+from ablate.analysis.text import listed, plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
     WIDTH,
@@ -51,6 +51,12 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
     return (Picture("path", caption),)
 
 
+def removal_outcome(one: Removal) -> str:
+    """What became of a removal, in a few words."""
+    word = removal_word(one.verdict.word)
+    return "removed" if one.on_path else WORDS.get(word, in_answer(word))
+
+
 def draw_path(path: RemovalPath, palette: Palette, width: float = WIDTH) -> Spec:
     """The differences above, the costs below, a column for each round."""
     labels = ["baseline", *(wrapped(f"− {step.words.removeprefix('the ')}", 16) for step in path.steps)]
@@ -79,9 +85,7 @@ def _losses(path: RemovalPath, labels: list[str], palette: Palette, *, named: bo
     for column, tried in enumerate(path.rounds, 1):
         others = [one for one in tried if one.standing.variant not in steps]
         for place, one in enumerate(others, 1):
-            word = removal_word(one.verdict.word)
-            word = WORDS.get(word, in_answer(word))
-            rows.append(_row(one, labels[column], 0.55 + 0.4 * place / (len(others) + 1), word))
+            rows.append(_row(one, labels[column], 0.55 + 0.4 * place / (len(others) + 1), removal_outcome(one)))
     rows += [_row(step, labels[column], 0.5, STEP) for column, step in enumerate(path.steps, 1)]
     lost = [row for row in rows if row["word"] == "diverged"]
     rows = [row for row in rows if row["difference"] is not None and row not in lost]
@@ -194,13 +198,14 @@ def outcome(path: RemovalPath) -> str:
     if not path.steps:
         tried = path.rounds[0] if path.rounds else ()
         if tried and all(one.verdict.is_worse for one in tried) and not open_:
+            without = "any one of them" if len(tried) > 1 else "it"
             return (
-                f"Each of {plural(len(tried), 'part')} must stay: without any one of them {path.metric} is worse by "
-                f"more than {path.margin:g}, with 95 % confidence each."
+                f"Must stay: {listed([one.words for one in tried])}. Without {without} {path.metric} is worse by more "
+                f"than {path.margin:g}, with 95 % confidence{' each' * (len(tried) > 1)}."
             )
         return (
             f"Nothing can be removed{open_}: for no removal is {path.metric} at most {path.margin:g} worse with 95 % "
-            "confidence."
+            f"confidence.{_rest(path)}"
         )
     removed = ", then ".join(step.words for step in path.steps)
     ends = path.confirmed or path.steps
@@ -211,7 +216,16 @@ def outcome(path: RemovalPath) -> str:
         saved.append(f"{speed} the tokens a second")
     which = "Together" if len(ends) == len(path.steps) else f"The first {len(ends)} together"
     together = f" {which}: {', '.join(saved)}." if saved else ""  # the costs of the user's own trainer are unknown
-    return f"Removable{open_}, in this order: {removed}.{together} {confirmation(path)}"
+    return f"Removable{open_}, in this order: {removed}.{_rest(path)}{together} {confirmation(path)}"
+
+
+def _rest(path: RemovalPath) -> str:
+    """What the last round could not remove, as sentences."""
+    tried = path.rounds[-1] if len(path.rounds) > len(path.steps) else ()
+    stays = [one.words for one in tried if one.verdict.is_worse]
+    unknown = [one.words for one in tried if one.verdict.word == "undecided"]
+    said = {"Must stay": stays, "Undecided": unknown}
+    return "".join(f" {label}: {listed(words)}." for label, words in said.items() if words)
 
 
 def confirmation(path: RemovalPath) -> str:

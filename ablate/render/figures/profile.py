@@ -9,7 +9,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
 from ablate.analysis.suite import SuiteCell
-from ablate.analysis.text import plural
+from ablate.analysis.text import new_part, plural
 from ablate.render.answer import marks_help, suite_mark
 from ablate.render.blocks import Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import Palette, Spec, by_look, layers, mark, names, number, wrapped
@@ -19,6 +19,8 @@ NAME = 34
 MOST = 12
 """Variants that are drawn; of more, those with the best mean scores. The matrix has all."""
 MEAN = "mean score"
+ROOM = 0.15
+"""Of the axis beyond the scores, and beyond 0 and 1: what of an interval lies further is no score of a model."""
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
@@ -31,7 +33,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         Picture(
             "profile",
             "Scores by task with 95 % intervals over seeds: 0 is the best trivial baseline, 1 the best value of the "
-            f"metric. Above, their mean, by which the variants are judged.{rest}",
+            "metric; intervals are cut where they leave the axis. Above, their mean, by which the variants are judged."
+            f"{rest}",
         ),
     )
 
@@ -53,7 +56,9 @@ def profile(report: StudyReport, palette: Palette) -> Spec:
         )
         if score is not None
     ]  # fmt: skip
-    x = number("score", "score (0: best trivial baseline, 1: perfect; higher is better)")
+    means = [row["score"] for row in rows]
+    domain = min(0.0, *means) - ROOM, max(1.0, *means) + ROOM
+    x = number("score", "score (0: best trivial baseline, 1: perfect; higher is better)", domain=domain)
     y = names("task", [MEAN, *suite.tasks])
     inside = {"field": "name", "type": "nominal", "sort": None, "scale": {"domain": [*labels.values()]}}
     at = {"y": y, "yOffset": inside}
@@ -66,47 +71,53 @@ def profile(report: StudyReport, palette: Palette) -> Spec:
             mark("rule", [{}], {"x": {"datum": 1}}, strokeDash=[4, 3]),
             mark("rule", ends, {"x": x | {"field": "low"}, "x2": {"field": "high"}, **at,
                                 **by_look("name", of, "color")},
-                 strokeWidth=1.3),
+                 strokeWidth=1.3, clip=True),
             mark("point", rows, {"x": x, **at, **by_look("name", of, "color", "shape"), "tooltip": tip}, size=55),
         ],
         max(30, 11 * len(shown)) * (1 + len(suite.tasks)),
     )  # fmt: skip
 
 
-def matrix(answer: Answer) -> Grid:
-    """A row for each variant and a column for each task: mean, interval and verdict; the rows of a suite's answer."""
+def matrix(answer: Answer, *, narrow: bool = False) -> Grid:
+    """A row for each variant and a column for each task: mean, interval and verdict; the rows of a suite's answer.
+
+    Args:
+        narrow: Whether it is to fit a phone: without intervals, with two decimals, and with what is new of each change.
+    """
     suite = answer.suite
     assert suite is not None, "only suites have a matrix"
+
+    decimals = 2 if narrow else suite.decimals
+
+    def half(low: float | None, high: float | None, decimals: int) -> str:
+        return "" if low is None or high is None or narrow else f" ± {(high - low) / 2:.{decimals}f}"
 
     def interval(cell: SuiteCell) -> str:
         if cell.mean is None:
             return suite_mark(cell) if cell.verdict == "diverged" else MISSING
-        spread = "" if cell.low is None or cell.high is None else f" ± {(cell.high - cell.low) / 2:.{suite.decimals}f}"
-        return f"{cell.mean:.{suite.decimals}f}{spread} {suite_mark(cell)}".rstrip()
+        return f"{cell.mean:.{decimals}f}{half(cell.low, cell.high, decimals)} {suite_mark(cell)}".rstrip()
 
     rows = tuple(
         (
-            row.words,
-            MISSING if row.score is None else f"{row.score:.2f}" + _half(row.low, row.high),
+            new_part(row.words) if narrow else row.words,
+            MISSING if row.score is None else f"{row.score:.2f}" + half(row.low, row.high, 2),
             *map(interval, row.cells.values()),
         )
         for row in suite.rows
     )
-    trivial = ("trivial baseline", "0.00", *(f"{task.trivial:.{suite.decimals}f}" for task in suite.tasks.values()))
-    return Grid(("variant", MEAN, *suite.tasks), (rows, (trivial,)), frozenset({0}))
+    trivial = ("trivial baseline", "0.00", *(f"{task.trivial:.{decimals}f}" for task in suite.tasks.values()))
+    titles = ("variant", "mean" if narrow else MEAN, *suite.tasks)
+    return Grid(titles, (rows, (trivial,)), frozenset({0}))
 
 
-def _half(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f" ± {(high - low) / 2:.2f}"
-
-
-def matrix_note(answer: Answer) -> str:
-    """How to read the matrix, in a few sentences."""
+def matrix_note(answer: Answer, *, narrow: bool = False) -> str:
+    """How to read the matrix, in a few sentences; `narrow` as for `matrix`."""
     suite = answer.suite
     assert suite is not None, "only suites have a matrix"
     marks = marks_help(cell for row in suite.rows for cell in row.cells.values())
+    spread = "" if narrow else " with half of its 95 % interval over seeds"
     return (
-        f"{suite.metric} with half of its 95 % interval over seeds. Beside it the verdict against the baseline on this "
+        f"{suite.metric}{spread}. Beside it the verdict against the baseline on this "
         f"task, margin {suite.margin:g}: {marks}; * not jointly over all variants and tasks (Holm); ° not above "
         "the trivial baseline. The score of a task is (metric - trivial) / (perfect - trivial)."
     )

@@ -20,17 +20,19 @@ from ablate.analysis.answer_rows import AnswerRow, GroupKey, in_answer, verdict_
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.findings import Findings
 from ablate.analysis.ladder import Climbs, ScaleRow
-from ablate.analysis.numbers import MISSING, decimals_for, fixed, interval_words, percent
+from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, interval_words, percent
+from ablate.analysis.path import Removal, RemovalPath
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import SELECTED
-from ablate.analysis.text import plural
+from ablate.analysis.text import listed, plural
 from ablate.render.blocks import AnswerGrid, Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
 from ablate.render.document import document, document_of_questions
 from ablate.render.figures import draw, save
 from ablate.render.figures.effects import SIDES, by_size
+from ablate.render.figures.path import removal_outcome
 from ablate.render.figures.style import Look, Palette
 from ablate.render.formats import Format, Place
-from ablate.render.interval import Axis, Span, axis_svg, interval_svg
+from ablate.render.interval import FURTHER, Axis, Span, axis_svg, interval_svg
 from ablate.spec.design import BASELINE, split_place
 
 _LOOKS: dict[GroupKey, str] = {
@@ -80,8 +82,6 @@ table.answer small { font-size: 0.8rem; opacity: 0.8; }
 }
 """
 """The style of `verdict_table`; narrow screens show fewer columns."""
-MOST_MARGINS = 6
-"""Margins up to which the axis of effects may reach: their intervals are wider than those of variants."""
 MOST_LINES = 20
 """Lines of a listing that are shown before a click."""
 BLOCK = "The block of the baseline, with the verdicts on its parts."
@@ -243,7 +243,7 @@ def verdict_table(
         link: Where a row leads; None: nowhere.
         embed: What makes HTML of an SVG element; the default leaves it as it is.
     """
-    axis, write = Axis.of(answer), partial(fixed, decimals=answer.decimals, sign=True)
+    axis, write = Axis.of_picture(answer), partial(fixed, decimals=answer.decimals, sign=True)
     titles = [f"Δ {escape(answer.metric)}", f"95 % bound, by {answer.unit}", "parameters"]
     if all(row.parameter_change is None for _, row in rows):
         titles.pop()
@@ -282,24 +282,76 @@ def effects_table(effects: StudyEffects, most: int, palette: Palette, embed: Cal
         "Average over the other switches": by_size(effects.main),
         "Two together, beyond the sum of both": by_size(effects.interactions)[:most],
     }
-    spans = [Span(row.estimate, row.low, row.high) for rows in groups.values() for row in rows]
-    axis = Axis.around(effects.margin, 1 if effects.direction == "minimize" else -1, spans, MOST_MARGINS)
+    spans = [_span(row) for rows in groups.values() for row in rows]
+    axis = Axis.around(effects.margin, 1 if effects.direction == "minimize" else -1, spans, FURTHER)
     write = partial(fixed, decimals=decimals_for(effects.margin, ()), sign=True)
 
     def cells(row: EffectRow) -> tuple[str, ...]:
-        side, span = effects.side(row), Span(row.estimate, row.low, row.high)
+        side, span = effects.side(row), _span(row)
         drawn = SIDES[side](palette)
         aliases = "".join(f" <small>or {escape(effects.titles[name])}</small>" for name in row.aliases)
         return (
             _marked(drawn, side),
             f'{escape(effects.titles[row.name])}{aliases}<small class="narrow"> {side}</small>',
             *_compared(axis, span, drawn, write, palette.ink, embed),
-            interval_words(row.low, row.high, write),
+            interval_words(span.low, span.high, write),
         )
 
     told = f"{plural(len(spans), 'effect')} on {escape(effects.metric)} with 95 % intervals"
     titles = [f"Δ {escape(effects.metric)}", "95 % interval"]
     shown = [(f"<b>{escape(title)}</b>", [cells(row) for row in rows]) for title, rows in groups.items() if rows]
+    return _forest(titles, _scale(axis, palette.ink, embed), shown, told, headed=True)
+
+
+def _span(row: EffectRow) -> Span:
+    """An effect with the interval that decides."""
+    low, high = row.bounds or (None, None)
+    return Span(row.estimate, low, high)
+
+
+def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] = str) -> str:
+    """The removals that a path tried, round by round, as a table that is a forest plot; `ANSWER_STYLE` is its style.
+
+    Args:
+        embed: What makes HTML of an SVG element; the default leaves it as it is.
+    """
+
+    def span(one: Removal) -> Span:
+        paired, ends = one.standing.difference, one.bounds
+        known = paired is not None and one.verdict.word != "diverged"
+        return Span(paired.difference if paired and known else None, ends and ends.low, ends and ends.high)
+
+    spans = [span(one) for tried in path.rounds for one in tried]
+    axis = Axis.around(path.margin, 1 if path.direction == "minimize" else -1, spans, FURTHER)
+    write = partial(fixed, decimals=decimals_for(path.margin, ()) + 1, sign=True)
+
+    def cells(one: Removal, beside: Sequence[Removal]) -> tuple[str, ...]:
+        drawn, of = palette.verdict(one.verdict.word), span(one)
+        origins = {other.parent for other in beside}
+        origin = f" <small>from {escape(path.titles.get(one.parent, one.parent))}</small>" * (len(origins) > 1)
+        ends = interval_words(of.low, of.high, write)
+        word = removal_outcome(one)
+        return (
+            _marked(drawn, word),
+            f'{escape(one.words)}{origin}<small class="narrow"> {escape(word)}: {escape(ends)}</small>',
+            *_compared(axis, of, drawn, write, palette.ink, embed),
+            escape(ends),
+            MISSING if one.standing.parameters is None else f"{one.standing.parameters:,}",
+            MISSING if one.standing.flops is None else count(round(one.standing.flops)),
+        )
+
+    def heading(number: int, tried: Sequence[Removal]) -> str:
+        gone = [step.words for step in path.steps[: number - 1]]
+        origins = len({one.parent for one in tried})
+        begin = f"the baseline without {listed(gone)}" if gone else "the baseline"
+        begin = f"{origins} blocks" if origins > 1 else begin
+        return f"<b>Round {number}: from {escape(begin)}</b>"
+
+    shown = [
+        (heading(number, tried), [cells(one, tried) for one in tried]) for number, tried in enumerate(path.rounds, 1)
+    ]
+    titles = [f"Δ {escape(path.metric)}", "90 % interval", "parameters", "FLOP"]
+    told = "Removals that were tried, round by round, with what became of them"
     return _forest(titles, _scale(axis, palette.ink, embed), shown, told, headed=True)
 
 
@@ -314,7 +366,7 @@ def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callab
     of = {row.words: laws[name] for row in answer.rows if (name := split_place(row.variant)[0]) in laws}
     there = {words: one.ladder.difference for words, one in of.items() if one.ladder and not one.refusal}
     spans = {words: Span(one.value, one.low, one.high) for words, one in there.items() if one is not None}
-    axis = Axis.around(answer.margin, answer.worse, [*spans.values()], MOST_MARGINS)
+    axis = Axis.around(answer.margin, answer.worse, [*spans.values()], FURTHER)
     write = partial(fixed, decimals=answer.decimals, sign=True)
 
     def cells(row: ScaleRow) -> tuple[str, ...]:

@@ -34,11 +34,15 @@ from ablate.store.records import VariantRecord
 
 WIDTH, HEIGHT = 1280, 720
 """Of a screen in CSS pixels; a page is as large, at 96 pixels an inch."""
-ROOM = (580.0, 590.0)
+ROOM = (700.0, 610.0)
 """Width and height that the two blocks share, in CSS pixels."""
+LARGER = {13: 17, 12: 16}
+"""Sizes of text in the picture of a block, to those on a screen, as large as its boxes allow."""
 MOST_ROWS = 16
 """Variants in the figure and in the list beside it."""
 MOST_CLAIMS = 6
+MOST_CAUTIONS = 2
+"""What limits the answer that the first screen says; the report has all."""
 
 _PAGE = (
     HEAD
@@ -91,7 +95,7 @@ footer p {{ margin: 0 0 0.15rem; }}
   .text, .claims, dl {{ font-size: 1rem; flex: none; }}
   .sides {{ flex-direction: column; }}
   .blocks {{ flex-direction: column; align-items: center; }}
-  .blocks figure {{ width: 15rem !important; }}
+  .blocks figure {{ width: min(100%, 22rem) !important; }}
   table.answer {{ font-size: 0.9rem; }}
   table.answer td.change {{ white-space: normal; }}
   table.answer svg {{ width: 7rem; }}
@@ -118,6 +122,7 @@ _SIGNS: dict[str, str] = {
     **dict.fromkeys(("refuted", *WORSE), "bad"),
     "diverged": "other",
 }
+_BRACKETS = re.compile(r" \([^()]*\)$")
 _BREAKS = re.compile(r"(?<=[,=@])(?=[a-z])")
 _DARK = "(prefers-color-scheme: dark)"
 
@@ -139,14 +144,14 @@ def slides(findings: Findings, after: str | None = None) -> str:
     body = "\n".join((_question(report, title, after), _comparisons(report), _conclusion(findings)))
     characters = sum(map(len, _answer(report)))
     rows, claims = min(len(rows_of(answer_of(report))), MOST_ROWS), min(len(report.answer.claims), MOST_CLAIMS)
-    room = 3.2 if rows < 8 else 2.0 if rows < 13 else 1.5
+    room = min(3.2, 27 / max(1, rows))
     return _PAGE.format(
         title=escape(title),
         body=body,
         heading=2.2 if len(title) < 90 else 1.8,
         answer=1.25 if characters < 500 else 1.1 if characters < 850 else 0.95 if characters < 1250 else 0.75,
-        listed=1.25 if rows < 8 else 1.0 if rows < 13 else 0.85,
-        room=room,
+        listed=1.25 if rows < 8 else 1.1 if rows < 11 else 1.0 if rows < 13 else 0.85,
+        room=f"{room:.2f}",
         interval=min(17.0, 8.4 * room),
         claimed=1.15 if claims < 4 else 0.95,
         answer_style=ANSWER_STYLE,
@@ -183,10 +188,11 @@ def _question(report: StudyReport, title: str, after: str | None) -> str:
 
 
 def _answer(report: StudyReport) -> Iterator[str]:
-    """The headline, what limits it, and the command that would settle the rest, each as a paragraph."""
+    """The headline, what limits it most, and what it rests on, each as a paragraph."""
     answer = answer_of(report)
     yield f'<p class="headline">{prose(" ".join(answer.headline))}</p>'
-    yield from (f'<p class="caution">{prose(line.text)}</p>' for line in answer.trust if line.level != "ok")
+    cautions = [line.text for line in answer.trust if line.level != "ok"]
+    yield from (f'<p class="caution">{prose(text)}</p>' for text in cautions[:MOST_CAUTIONS])
     yield from (f'<p class="note">{prose(line.text)}</p>' for line in answer.trust if line.level == "ok")
 
 
@@ -224,6 +230,8 @@ def _block(name: str, model: Mapping[str, Any], versus: tuple[str, Mapping[str, 
 
 
 def _on_page(svg: str) -> str:
+    for size, larger in LARGER.items():
+        svg = svg.replace(f"font-size: {size}px", f"font-size: {larger}px")
     return svg.replace('class="paper"', 'style="fill: none"').replace(_DARK, f"screen and {_DARK}")
 
 
@@ -256,10 +264,15 @@ def _verdict(name: str, sentence: str, word: str) -> str:
     return f'<dt>{escape(name)}</dt><dd class="{_SIGNS.get(word, "open")}">{prose(sentence)}</dd>'
 
 
+def _briefly(sentence: str) -> str:
+    """A verdict without the statistics in brackets at its end, which the report has."""
+    return _BRACKETS.sub("", sentence)
+
+
 def _conclusion(findings: Findings) -> str:
     report = findings.report
     said = [
-        _verdict(claim.says or claim.id, in_words(claim.sentence, report.titles), claim.verdict)
+        _verdict(claim.says or claim.id, _briefly(in_words(claim.sentence, report.titles)), claim.verdict)
         + (f'<dd class="note">{escape(claim.source)}</dd>' if claim.source else "")
         for claim in report.answer.claims[:MOST_CLAIMS]
     ]
@@ -273,7 +286,7 @@ def _conclusion(findings: Findings) -> str:
     fair = fairness_lines(report.evidence.tuning, report.evidence.matching, report.metric)
     fairness = f"<h2>Fair comparison</h2>{_list(fair[:3])}" if fair else ""
     return (
-        f'<section>\n<div class="sides">{claims}<div class="text"><h2>{about}</h2>{_paragraphs(cost[:2])}'
+        f'<section>\n<div class="sides">{claims}<div class="text"><h2>{about}</h2>{_paragraphs(cost[:1])}'
         f"{fairness}</div></div>\n"
         f"<footer>{_paragraphs(_made(findings, sections.get('Environment', ())))}</footer>\n</section>"
     )
