@@ -36,6 +36,8 @@ AXES: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "flops": "FLOP"}
 LOSSES: dict[Loss, str] = {"val_loss": "validation", "train_loss": "training"}
 NARROW = "the window is narrow"
 """Key of the session: whether the window is as narrow as that of a phone, as `watch_browser` has said."""
+CARD_LINE = 56
+"""Characters of a card on one line of a phone."""
 _SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)" width="[\d.]+"')
 
 
@@ -116,7 +118,11 @@ def show_grid(grid: Grid, told: str) -> None:
         return
     found = []
     for title, *cells in (row for group in grid.groups for row in group):
-        lines = (f"{of}: {cell}" for of, cell in zip(grid.titles[1:], cells, strict=True) if cell != MISSING)
+        lines = [""]
+        for of, cell in zip(grid.titles[1:], cells, strict=True):
+            said = f"{of}: {cell}" if cell != MISSING else ""
+            joined = " · ".join(filter(None, (lines[-1], said)))
+            lines[-1:] = [joined] if len(joined) <= CARD_LINE or not lines[-1] else [lines[-1], said]
         found.append(Card(title, "", tuple(lines)))
     cards(found, told)
 

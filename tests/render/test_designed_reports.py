@@ -174,7 +174,7 @@ def test_each_removal_that_was_tried_has_a_row_with_the_bounds_that_decide() -> 
             one.standing.variant in {step.standing.variant for step in path.steps}
         )
         assert one.bounds is not None
-        assert f">{one.bounds.low:+.3f} to {one.bounds.high:+.3f}<" in row
+        assert f">{one.bounds.low:+.2f} to {one.bounds.high:+.2f}<" in row
 
 
 def test_the_front_names_its_points_and_the_baseline() -> None:

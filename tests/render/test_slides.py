@@ -98,7 +98,7 @@ def test_both_blocks_have_one_scale() -> None:
     scales = [width / box for width, box in zip(widths, boxes, strict=True)]
     assert len(scales) == 2
     sizes = [int(size) for text in texts for size in re.findall(r"font-size: (\d+)px", text)]
-    assert 16 * scales[0] * min(sizes) > 9, "pixels of the smallest text on a screen of 1280"
+    assert 16 * scales[0] * min(sizes) > 8, "pixels of the smallest text on a screen of 1280"
     assert scales[0] == pytest.approx(scales[1], rel=1e-3)  # four digits are written
     assert boxes[0] != boxes[1], "blocks of equal width would tell nothing"
 

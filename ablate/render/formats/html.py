@@ -323,7 +323,7 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
 
     spans = [span(one) for tried in path.rounds for one in tried]
     axis = Axis.around(path.margin, 1 if path.direction == "minimize" else -1, spans, FURTHER)
-    write = partial(fixed, decimals=decimals_for(path.margin, ()) + 1, sign=True)
+    write = partial(fixed, decimals=decimals_for(path.margin, ()), sign=True)
 
     def cells(one: Removal, beside: Sequence[Removal]) -> tuple[str, ...]:
         drawn, of = palette.verdict(one.verdict.word), span(one)
@@ -413,7 +413,8 @@ def _marked(drawn: Look, word: str, tag: str = "span") -> str:
 
 
 def _scale(axis: Axis, ink: str, embed: Callable[[str], str]) -> str:
-    narrow = f'<small class="narrow">│ 0 &ensp; ┊ {axis.margin:g}</small>'
+    marks = ["│ 0", f"┊ {axis.worse * axis.margin:g}"][:: axis.worse]
+    narrow = f'<small class="narrow">{" &ensp; ".join(marks)}</small>'
     return f'<span aria-label="0 and the margin {axis.margin:g}">{embed(axis_svg(axis, ink))}</span>{narrow}'
 
 

@@ -36,7 +36,7 @@ WIDTH, HEIGHT = 1280, 720
 """Of a screen in CSS pixels; a page is as large, at 96 pixels an inch."""
 ROOM = (700.0, 610.0)
 """Width and height that the two blocks share, in CSS pixels."""
-LARGER = {13: 17, 12: 16}
+LARGER = {13: 16, 12: 15}
 """Sizes of text in the picture of a block, to those on a screen, as large as its boxes allow."""
 MOST_ROWS = 16
 """Variants in the figure and in the list beside it."""
