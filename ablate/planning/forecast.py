@@ -179,6 +179,16 @@ class Estimate(Protocol):
         """The wall time of all trials that are not done."""
 
 
+def further_seconds(plan: Plan, estimate: Estimate) -> float:
+    """The training time of the trials that results can add, if each takes as long as the mean of those that are compared.
+
+    The plan must bound their number.
+    """
+    assert plan.further is not None, "the design bounds its trials"
+    known = [estimate.seconds(trial) for trial in (*plan.trials, *plan.later) if not trial.role.scouts]
+    return statistics.fmean(known) * plan.further / estimate.workers if known else 0.0
+
+
 def forecast(
     plan: Plan,
     store: str,

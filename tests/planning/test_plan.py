@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from engine_samples import ENVIRONMENT, SPACE, ScriptedEngine, planner, space
+from rich.console import Console
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablate.errors import DataError, EngineError, PluginError, SpaceError
@@ -24,6 +26,7 @@ from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import Trial, Variant
 from ablate.planning.planner import make_plan
 from ablate.planning.starting import Starting
+from ablate.render.terminal.plan import print_plan
 from ablate.spec.code import Code, stage_identity
 from ablate.spec.design import Point
 from ablate.spec.resources import ResourcesSpec
@@ -310,6 +313,37 @@ def test_a_worker_that_has_nothing_to_train_is_part_of_the_wall_time(
     source = planner(folder, switches=mixers, tune=tune, design={"kind": "leave_one_out", "seeds": 4})
     found = forecast(make_plan(source), str(folder / "store.db"), 2, tasks=source.costs.prepare)
     assert found.total(make_plan(source)) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("design", "says"),
+    [
+        ({"kind": "leave_one_out", "seeds": 3}, None),
+        # Four points are proposed at first; eight more follow, and two points with three seeds confirm.
+        (
+            {"kind": "search", "points": 12, "batch": 4, "seeds": 1, "confirm": 3},
+            "at most 14 further trials, about 28 s of",
+        ),
+        # Three points with two to five seeds.
+        ({"kind": "leave_one_out", "seeds": {"start": 2, "max": 5}}, "at most 9 further trials, about 18 s of"),
+    ],
+)
+def test_a_plan_says_how_many_trials_results_can_add(
+    design: Any, says: str | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(variant: Variant, task: Task, device: str, together: int, others: int) -> Speed:
+        return Speed(variant.flops / 4.0, 0.0, "steps", variant.name)
+
+    monkeypatch.setattr("ablate.planning.forecast.measure_speed", measured)
+    values = {
+        "values": {str(i): {"training.optimizer.lr": 0.001 * (1 + i)} for i in range(3 if "max" in str(design) else 20)}
+    }
+    source = planner(folder, switches=values, design=design)
+    plan = make_plan(source)
+    found = forecast(plan, str(folder / "store.db"), 2, tasks=source.costs.prepare)
+    print_plan(plan, found, console := Console(file=StringIO(), width=200))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"Results add {says}" in text if says else "Results" not in text
 
 
 class Matmuls(TorchDispatchMode):

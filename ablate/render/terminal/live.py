@@ -107,8 +107,9 @@ class Display(Observer):
         self._work_left = sum(work_of(trial) for trial in left)
         self._begin = time.monotonic()
         after = f" and {len(plan.later)} after them" if plan.later else ""
+        more = f", at most {plan.further} more by results" if plan.further else ""
         self.say(
-            f"{plan.space.name}: {plural(len(plan.variants), 'variant')}, {plural(self._total, 'trial')}{after}, "
+            f"{plan.space.name}: {plural(len(plan.variants), 'variant')}, {plural(self._total, 'trial')}{after}{more}, "
             f"{f'{scaled(plan.flops)}FLOP, ' if plan.flops else ''}{plural(workers, 'worker')}"
         )
         if plan.invalid:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from rich.text import Text
 from ablate.analysis.numbers import duration, scaled
 from ablate.analysis.text import listed, plural
 from ablate.planning.earlier import ChangedKind
-from ablate.planning.forecast import Estimate
+from ablate.planning.forecast import Estimate, further_seconds
 from ablate.planning.other_machine import MachineForecast
 from ablate.planning.plan import CheckedPoints, Plan, Trial, Variant, without_effect
 from ablate.render.cells import in_lines
@@ -284,8 +283,7 @@ def _further(plan: Plan, forecast: Estimate) -> str:
         return "Results decide on further trials, which these numbers do not count."
     if not plan.further:
         return ""
-    known = [trial for trial in (*plan.trials, *plan.later) if not trial.role.scouts]
-    seconds = statistics.fmean(forecast.seconds(trial) for trial in known) * plan.further / forecast.workers
+    seconds = further_seconds(plan, forecast)
     time = f", {_about(seconds)} of training if they take as long as the planned ones" if math.isfinite(seconds) else ""
     return f"Results add at most {plural(plan.further, 'further trial')}{time}."
 
