@@ -180,7 +180,7 @@ class Estimate(Protocol):
 
 
 def further_seconds(plan: Plan, estimate: Estimate) -> float:
-    """The training time of the trials that results can add, if each takes as long as the mean of those that are compared.
+    """The training time of the trials that results can add, if one takes as long as those that are compared.
 
     The plan must bound their number.
     """
