@@ -20,8 +20,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ablate.errors import DataError
 from ablate.execution import guard
@@ -159,6 +160,7 @@ def run_trainer(
         raise TrainerFailedError(str(failure), _tail(log)) from None
     finally:
         running.end()
+        curve.close()
 
 
 class _RunError(Exception):
@@ -264,6 +266,9 @@ class _Curve:
     _header: list[str] = field(default_factory=list)
     _taken: int = 0
     _again: int = 0
+    _opened: BinaryIO | None = None
+    _content: Any = field(default_factory=sha256)
+    """The hash of what was read of it."""
 
     def read(self, *, ended: bool) -> Iterator[Event]:
         """The events of what was written since the last call."""
@@ -351,32 +356,59 @@ class _Curve:
 
     def _new_lines(self, *, ended: bool) -> Iterator[tuple[int, bytes]]:
         """Number and text of each line that was completed since the last call; at the end also of a partial one."""
-        if not self.file.exists():
+        file, same = self._open()
+        if file is None:
             return
         ends = _ENDS_OF_LOG if self.spec.format == "log" else _END
-        with self._refusals():
-            opened = open_regular(self.file, DataError)
-        with opened as file:
-            begins, size = file.read(len(self._begins)), os.fstat(file.fileno()).st_size
-            if self.spec.format == "csv" and (self._read > size or begins != self._begins):
-                # It was written again, as by loggers that add a column: its rows so far are skipped.
-                self._again = self._taken
-                self._read, self._lines, self._partial, self._begins, self._header = 0, 0, b"", b"", []
-            if self._read > size:
-                raise _RunError(f"its metrics file {self.file.name} became shorter while it was written")
-            if self.spec.format == "csv" and not self._begins.endswith(b"\n"):
-                file.seek(0)
-                self._begins = file.readline(_LONGEST_LINE)
-            file.seek(self._read)
-            while added := file.read(_CHUNK):
-                self._read += len(added)
-                *lines, self._partial = ends.split(self._partial + added)
-                if len(self._partial) > _LONGEST_LINE:
-                    lines, self._partial = [*lines, self._partial], b""
-                yield from self._numbered(lines)
+        file.seek(0)
+        begins, size = file.read(len(self._begins)), os.fstat(file.fileno()).st_size
+        if self.spec.format == "csv" and not (same and self._read <= size and begins == self._begins):
+            # It was written again, as by loggers that add a column: its rows so far are skipped.
+            self._again, self._content = self._taken, sha256()
+            self._read, self._lines, self._partial, self._begins, self._header = 0, 0, b"", b"", []
+        elif not (same and self._read <= size):
+            how = "became shorter" if same else "was replaced by another"
+            raise _RunError(f"its metrics file {self.file.name} {how} while it was written")
+        if self.spec.format == "csv" and not self._begins.endswith(b"\n"):
+            file.seek(0)
+            self._begins = file.readline(_LONGEST_LINE)
+        file.seek(self._read)
+        while added := file.read(_CHUNK):
+            self._read += len(added)
+            self._content.update(added)
+            *lines, self._partial = ends.split(self._partial + added)
+            if len(self._partial) > _LONGEST_LINE:
+                lines, self._partial = [*lines, self._partial], b""
+            yield from self._numbered(lines)
         if ended:
             yield from self._numbered([self._partial])
             self._partial = b""
+
+    def _open(self) -> tuple[BinaryIO | None, bool]:
+        """The file, None before there is one; and whether it holds what was read so far.
+
+        It stays open: if it is removed, what its trainer wrote before can still be read. Another file in its place,
+        such as one that is written aside and renamed, has to begin with what was read.
+        """
+        before = self._opened
+        try:
+            if before is not None and os.path.samestat(self.file.stat(), os.fstat(before.fileno())):
+                return before, True
+        except OSError:
+            return before, True
+        if before is None and not self.file.exists():
+            return None, True
+        with self._refusals():
+            self._opened = open_regular(self.file, DataError)
+        if before is None:
+            return self._opened, True
+        before.close()
+        return self._opened, sha256(self._opened.read(self._read)).digest() == self._content.digest()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._opened is not None:
+            self._opened.close()
 
     def _numbered(self, lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
         for line in lines:

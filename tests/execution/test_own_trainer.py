@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -326,14 +327,15 @@ def test_rows_are_the_same_however_they_arrive(
     }[form]
     monkeypatch.setattr(own_trainer, "_CHUNK", 7)
     spec = MetricsSpec(file="{folder}/rows", format=form, line=LINE["line"] if form == "log" else None)
-    curve, events = _Curve(spec, tmp_path / "rows"), list[Event]()
-    assert [*curve.read(ended=False)] == [], "the file is not there yet"
-    for start in range(0, len(text), size):
-        with (tmp_path / "rows").open("a") as file:
-            file.write(text[start : start + size])
-        events += curve.read(ended=False)
-    before = len(events)
-    events += curve.read(ended=True)
+    events = list[Event]()
+    with closing(_Curve(spec, tmp_path / "rows")) as curve:
+        assert [*curve.read(ended=False)] == [], "the file is not there yet"
+        for start in range(0, len(text), size):
+            with (tmp_path / "rows").open("a") as file:
+                file.write(text[start : start + size])
+            events += curve.read(ended=False)
+        before = len(events)
+        events += curve.read(ended=True)
     points = [(event.step, event.metrics["val_loss"]) for event in events if isinstance(event, Measurement)]
     assert points == [(step, [loss]) for step, loss in values]
     assert len(events) - before == (form == "log"), "its last line has no end"
@@ -341,12 +343,54 @@ def test_rows_are_the_same_however_they_arrive(
     assert (curve.step, curve.latest) == (120, {"val_loss": 2.0})
 
 
+ROWS = [f'{{"step": {step}, "val_loss": {9 - step}.0}}\n' for step in range(1, 7)]
+
+
+@pytest.mark.parametrize("read", range(7))
+@pytest.mark.parametrize("kept", range(7))
+def test_a_metrics_file_that_vanishes_never_leaves_an_earlier_value(kept: int, read: int, tmp_path: Path) -> None:
+    """Removed after `kept` rows, of which `read` were read; the others, if any are left, are written to a new file."""
+    file, steps = tmp_path / "rows", list[int]()
+    read = min(read, kept)
+    with closing(_Curve(MetricsSpec(file="{folder}/rows"), file)) as curve:
+
+        def take(*, ended: bool) -> None:
+            steps.extend(event.step for event in curve.read(ended=ended) if isinstance(event, Measurement))
+
+        file.write_text("".join(ROWS[:read]))
+        take(ended=False)
+        with file.open("a") as added:
+            added.write("".join(ROWS[read:kept]))
+        file.unlink()
+        if kept < 6:
+            file.write_text("".join(ROWS[kept:]))
+        if 0 < read < 6 and kept < 6:
+            with pytest.raises(own_trainer._RunError, match="was replaced by another while it was written"):
+                take(ended=True)
+        else:
+            take(ended=True)
+            assert (steps[-1], curve.latest) == (6, {"val_loss": 3.0})
+
+
+def test_a_metrics_file_that_is_written_aside_and_renamed_is_followed(tmp_path: Path) -> None:
+    file, aside, steps = tmp_path / "rows", tmp_path / "rows.new", list[int]()
+    with closing(_Curve(MetricsSpec(file="{folder}/rows"), file)) as curve:
+        for number in range(1, 7):
+            aside.write_text("".join(ROWS[:number]))
+            aside.replace(file)
+            if number != 3:  # not every version is seen
+                steps += [event.step for event in curve.read(ended=False) if isinstance(event, Measurement)]
+    assert steps == [1, 2, 3, 4, 5, 6]
+
+
 def test_a_line_that_never_ends_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_trainer, "_CHUNK", 8)
     monkeypatch.setattr(own_trainer, "_LONGEST_LINE", 40)
     (tmp_path / "rows").write_text('{"step": 1, "val_loss": 1.000000000000}\n' + '{"step": 2' + " " * 60)
-    curve = _Curve(MetricsSpec(file="{folder}/rows"), tmp_path / "rows")
-    with pytest.raises(own_trainer._RunError, match="damaged: line 2, expected a JSON object"):
+    with (
+        closing(_Curve(MetricsSpec(file="{folder}/rows"), tmp_path / "rows")) as curve,
+        pytest.raises(own_trainer._RunError, match="damaged: line 2, expected a JSON object"),
+    ):
         list(curve.read(ended=False))
     assert curve.step == 1
 
