@@ -321,41 +321,33 @@ def test_a_gap_with_a_hole() -> None:
 
 @pytest.mark.parametrize("schedule", [4, {"start": 3, "max": 8}], ids=["fixed", "sequential"])
 def test_claims_are_wrong_at_most_five_times_in_a_hundred(schedule: object) -> None:
-    # At an edge both verdicts on a word are wrong in one way. A margin much smaller than the noise is the hard case
-    # for `equal`, which can then be refuted from both sides.
+    """At an edge both verdicts on a word are wrong in one way.
+
+    A margin much smaller than the noise is the hard case for `equal`, which can then be refuted from both sides.
+    """
     rng, studies, seeds = np.random.default_rng(7), 600, 8 if isinstance(schedule, dict) else 4
-    for expect, advantage, margin, wrong in (
-        ("better", 0.05, 0.05, ("supported", "refuted")),
-        ("not_worse", -0.05, 0.05, ("supported", "refuted")),
-        ("worse", -0.05, 0.05, ("supported", "refuted")),
-        ("equal", 0.05, 0.05, ("supported", "refuted")),
-        ("equal", 0.0, 0.0005, ("refuted",)),
-        ("ordered", 0.05, 0.05, ("supported", "refuted")),
-    ):
-        others = {"order": ["he", "attention", "mlp"]} if expect == "ordered" else {}
-        store = store_with(
-            [claim(expect, margin=margin, **others)], {"attention": [], "he": [], "mlp": []}, seeds=schedule
-        )
-        planned = [
-            dataclasses.replace(store_planned, key=f"{name}/{seed}", variant=name, seed=seed)
-            for seed in range(seeds)
-            for name in ("attention", "he", "mlp")
-            for store_planned in [_PLANNED]
-        ]
-        store.record = dataclasses.replace(store.record, planned=tuple(planned))
-        words = []
-        for _ in range(studies):
-            for seed in range(seeds):
-                base = rng.normal(3.0, 0.1)
-                store.add("attention", seed, {"val_loss": base})
-                store.add("he", seed, {"val_loss": base - advantage + rng.normal(0, 0.02)})
-                store.add("mlp", seed, {"val_loss": base + advantage + rng.normal(0, 0.02)})
-            words.append(only(store).verdict)
-        for word in wrong:
-            assert stats.binomtest(words.count(word), studies, 0.05, alternative="greater").pvalue > 0.001
-
-
-_PLANNED = fake_store({"x": ({}, 1)}, seeds=1).record.planned[0]
+    advantages = {"attention": 0.0, "he": 0.05, "mlp": -0.05, "twin": 0.0}
+    claims = [
+        claim("better"),
+        claim("not_worse", left="mlp"),
+        claim("worse", left="mlp"),
+        claim("equal"),
+        claim("equal", id="no_difference", left="twin", margin=0.0005),
+        claim("ordered", order=["he", "attention", "mlp"]),
+    ]
+    store = store_with(claims, {name: [3.0] * seeds for name in advantages}, seeds=schedule)
+    words: dict[str, list[str]] = {plain["id"]: [] for plain in claims}
+    for _ in range(studies):
+        for seed in range(seeds):
+            base = rng.normal(3.0, 0.1)
+            for name, advantage in advantages.items():
+                noise = 0.0 if name == "attention" else rng.normal(0, 0.02)
+                store.add(name, seed, {"val_loss": base - advantage + noise})
+        for identity, judged in verdicts(store).items():
+            words[identity].append(judged.verdict)
+    for identity, found in words.items():
+        for word in ("refuted",) if identity == "no_difference" else ("supported", "refuted"):
+            assert stats.binomtest(found.count(word), studies, 0.05, alternative="greater").pvalue > 0.001
 
 
 def test_a_sequential_claim_stays_with_its_first_decision() -> None:
