@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from every_pair import every_pair
 from pydantic import ValidationError
 from slow_forms import assert_equal_forms, assert_token_by_token, perturbed
 from torch import Tensor
@@ -37,13 +38,15 @@ def slow_moba(mixer: Any, member: int, x: Tensor, real: list[bool]) -> Tensor:
     """One sequence, query by query and block by block."""
     w = {name: value[member] for name, value in mixer.named_parameters()}
     spec, d, groups = mixer.spec.blocks, D // H, mixer.kv_heads
+    queries, keys, values = (x @ w[f"{name}.weight"] for name in ("query", "key", "value"))
+    gates = (x @ w["forget.map.weight"] + w["forget.bias"]).sigmoid().log() if "forget.bias" in w else None
     rows = []
     for i in range(len(x)):
         heads = []
         for head in range(H):
             mine, theirs = (slice(n * d, (n + 1) * d) for n in (head, head // (H // groups)))
-            q, own = (x[i] @ w["query.weight"])[mine], i // spec.size
-            k = [(token @ w["key.weight"])[theirs] for token in x]
+            q, own = queries[i, mine], i // spec.size
+            k = keys[:, theirs]
             spans = [range(n * spec.size, min(len(x), (n + 1) * spec.size)) for n in range(own)]
             likes = {
                 n: (q @ mean([k[j] for j in span if real[j]])).item()
@@ -56,28 +59,23 @@ def slow_moba(mixer: Any, member: int, x: Tensor, real: list[bool]) -> Tensor:
             for j in read:
                 if real[j] or j == i:
                     logits[j] = q @ k[j] / math.sqrt(d)
-                    if "forget.bias" in w:
-                        gates = (x @ w["forget.map.weight"] + w["forget.bias"]).sigmoid().log()[:, head]
-                        logits[j] = logits[j] + sum(gates[m] * real[m] for m in range(j + 1, i + 1))
+                    if gates is not None:
+                        logits[j] = logits[j] + sum(gates[m, head] * real[m] for m in range(j + 1, i + 1))
             whole = sum(logit.exp() for logit in logits.values())
             whole = whole + (w["sinks.logit"][head].exp() if "sinks.logit" in w else 0)
-            heads.append(sum(logits[j].exp() / whole * (x[j] @ w["value.weight"])[theirs] for j in logits))
+            heads.append(sum(logits[j].exp() / whole * values[j, theirs] for j in logits))
         rows.append(torch.cat(heads) @ w["output.weight"])  # type: ignore[arg-type]
     return torch.stack(rows)
 
 
-@pytest.fixture(params=["masked", "gathered"])
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How a whole text is read: by all logits, or as long texts are."""
-    if request.param == "gathered":
-        monkeypatch.setattr(chosen_blocks, "_TIMES", 0)
-    return str(request.param)
+TIMES = {"masked": chosen_blocks._TIMES, "gathered": 0}
+"""How a whole text is read: by all logits, or as long texts are."""
 
 
 @pytest.mark.independent_check("mixers", "attention", against="MoBA, arXiv:2502.13189 eqs 5 to 8, query by query")
-@pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("name", FORMS)
-def test_chosen_blocks_are_those_of_moba(name: str, padded: bool, form: str) -> None:
+@every_pair({"name": FORMS, "padded": [False, True], "form": TIMES})
+def test_chosen_blocks_are_those_of_moba(name: str, padded: bool, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen_blocks, "_TIMES", TIMES[form])
     spec = AttentionSpec.model_validate({"kind": "attention", **FORMS[name]})
     mixer = perturbed(spec, CONTEXT)
     x = torch.randn(2, 2, T, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
@@ -122,12 +120,13 @@ def slow_nsa(mixer: Any, member: int, x: Tensor, real: list[bool]) -> Tensor:
         weights = torch.stack([q @ key / math.sqrt(d) for key in k]).softmax(0)
         return weights @ torch.stack(v), weights
 
+    keys, values = (x @ w[f"{name}.weight"] for name in ("key", "value"))
     rows = []
     for i in range(len(x)):
         own, outputs = i // spec.size, {}
         for group in range(groups):
             theirs = slice(group * d, (group + 1) * d)
-            k, v = ([(token @ w[f"{name}.weight"])[theirs] for token in x] for name in ("key", "value"))
+            k, v = (list(made[:, theirs]) for made in (keys, values))
             spans = [
                 [j for j in range(n * spec.size, min(len(x), (n + 1) * spec.size)) if real[j]] for n in range(own + 1)
             ]
@@ -170,13 +169,21 @@ def slow_nsa(mixer: Any, member: int, x: Tensor, real: list[bool]) -> Tensor:
 @pytest.mark.independent_check(
     "mixers", "native_sparse_attention", against="arXiv:2502.11089 with the means of flash-linear-attention"
 )
-@pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize(
-    "settings",
-    [{"size": 2, "active": 4, "last": 3}, {"size": 3, "active": 3, "last": 5, "kv_heads": 2}, {"size": 64}],
-    ids=str,
+@every_pair(
+    {
+        "settings": [
+            {"size": 2, "active": 4, "last": 3},
+            {"size": 3, "active": 3, "last": 5, "kv_heads": 2},
+            {"size": 64},
+        ],
+        "padded": [False, True],
+        "form": TIMES,
+    }
 )
-def test_its_three_branches_are_those_of_nsa(settings: dict[str, Any], padded: bool, form: str) -> None:
+def test_its_three_branches_are_those_of_nsa(
+    settings: dict[str, Any], padded: bool, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chosen_blocks, "_TIMES", TIMES[form])
     spec = NativeSparseAttentionSpec.model_validate({"kind": "native_sparse_attention", **settings})
     mixer = perturbed(spec, CONTEXT)
     x = torch.randn(2, 2, T, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
