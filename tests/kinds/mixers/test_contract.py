@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from typing import Literal
@@ -66,9 +67,9 @@ def covering(specs: Iterable[MixerSpec]) -> Iterator[MixerSpec]:
         if len(changed(spec)) < 2:
             yield spec
             continue
-        for place, joined in enumerate(pairs):
+        for number, joined in enumerate(pairs):
             if (wider := together(joined, spec)) is not None:
-                pairs[place] = wider
+                pairs[number] = wider
                 break
         else:
             pairs.append(spec)
@@ -76,17 +77,26 @@ def covering(specs: Iterable[MixerSpec]) -> Iterator[MixerSpec]:
 
 
 def needed(spec: MixerSpec, context: LayerContext) -> set[tuple[object, object]]:
-    """What a trial shows: each change in this surrounding, and each two of them in this form."""
+    """What a trial shows: each change at this place and in this form, and each two of them together."""
     changes = [(name, str(value)) for name, value in changed(spec).items()]
-    return {(change, context) for change in changes} | {(pair, context.causal) for pair in combinations(changes, 2)}
+    there = {(change, where) for change in changes for where in (context.causal, place(context))}
+    return there | set(combinations(changes, 2))
+
+
+def place(context: LayerContext) -> LayerContext:
+    """A surrounding without its form: its size, its positions, its layer and its inputs."""
+    return replace(context, causal=True)
 
 
 def trials(kind: type[MixerSpec]) -> Iterator[tuple[MixerSpec, list[LayerContext]]]:
-    """The defaults wherever they fit; then what shows a change, or two of them, where none before it does."""
+    """The defaults wherever they fit; then what shows a change, or two of them, where none before it does.
+
+    A change meets each place, each form and each other change, but not all three at once.
+    """
     default, *others = covering(settings(kind))
     yield default, surroundings(default)
     shown: set[tuple[object, object]] = set()
-    for spec in reversed(others):  # those with many changes first
+    for spec in sorted(others, key=lambda spec: -len(changed(spec))):
         where = []
         for context in surroundings(spec):
             if not needed(spec, context) <= shown:
@@ -121,14 +131,16 @@ def test_an_untrained_mixer_remembers_its_first_token(kind: str) -> None:
     assert (told.min() > 1e-6) == (kind != "channel_mixing")  # which mixes no positions
 
 
-def test_each_change_is_tried_in_every_surrounding_and_each_pair_in_both_forms() -> None:
+def test_each_change_is_tried_at_every_place_in_each_form_and_with_each_other_change() -> None:
     tried = [(changed(spec).items(), where) for spec, where in trials(AttentionSpec)]
     for pair in settings(AttentionSpec):
         changes = changed(pair).items()
         where = {context for have, contexts in tried if changes <= have for context in contexts}
+        assert where >= set(() if changes else surroundings(pair))
+        assert where, pair
         if len(changes) < 2:
-            assert where >= set(surroundings(pair)), pair
-        assert {context.causal for context in where} >= {context.causal for context in surroundings(pair)}, pair
+            assert {*map(place, where)} >= {*map(place, surroundings(pair))}, pair
+            assert {context.causal for context in where} >= {context.causal for context in surroundings(pair)}, pair
 
 
 @pytest.mark.parametrize(
@@ -441,8 +453,8 @@ class Placed(Mean):
         self.slope = 0.3 * (applies and context.positions is not None)
 
     def visible(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        place = torch.arange(x.shape[-2])
-        return super().visible(x, padding) * torch.exp(-self.slope * (place[:, None] - place).abs())
+        position = torch.arange(x.shape[-2])
+        return super().visible(x, padding) * torch.exp(-self.slope * (position[:, None] - position).abs())
 
 
 class PlacedSpec(MeanSpec):
