@@ -198,19 +198,18 @@ def test_decoding_token_by_token(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["sinks", "soft cap", "everything", "rms norm over all heads", "elementwise gate, wide heads"]
-)
-def test_it_keeps_the_contract(name: str) -> None:
-    assert CONTRACT.check(AttentionSpec.model_validate(FORMS[name][0])) == []
-
-
-@pytest.mark.parametrize(
     "settings",
-    [{"value_residual": {}}, {"value_residual": {"own": 0.3}, "kv_heads": 1}, {"value_embedding": {}}, {"shared_kv": 2},
-     {"value_embedding": {"own": {"init": 0.5, "trainable": True}}, "value_residual": {"from_layer": 1}}],
+    [
+        FORMS["everything"][0],
+        FORMS["rms norm over all heads"][0],
+        {"shared_kv": 2},
+        {"value_residual": {"own": 0.3}, "kv_heads": 1},
+        {"value_embedding": {"own": {"init": 0.5, "trainable": True}}, "value_residual": {"from_layer": 1}},
+    ],
     ids=str,
-)  # fmt: skip
-def test_what_shares_keeps_the_contract(settings: dict[str, Any]) -> None:
+)
+def test_it_keeps_the_contract(settings: dict[str, Any]) -> None:
+    """At settings that are no named choices, and where layers share."""
     assert CONTRACT.check(AttentionSpec.model_validate(settings)) == []
 
 
