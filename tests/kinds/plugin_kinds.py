@@ -25,7 +25,7 @@ OF_THE_REST = {
     "formats": "list",
     "trackers": "jsonl",
 }
-"""All other families likewise, tried in a process of their own (`test_plugin_files`)."""
+"""All other families likewise, tried in a process of their own."""
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
 

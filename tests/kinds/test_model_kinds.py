@@ -6,27 +6,39 @@ import json
 import math
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from cli_runs import wait_for
+from forked_command import ForkedCommand
 from plugin_kinds import OF_MODELS, OF_THE_REST, write_plugin
 
 from ablate import plugins
 from ablate.contracts.checking import check_kind
-from ablate.errors import PluginError
+from ablate.designs.base import BASELINE
+from ablate.errors import AblateError, PluginError
 from ablate.nn.model import build_model, model_cost
 from ablate.nn.model.decoder import Decoder
 from ablate.nn.pack.initial import stream
+from ablate.planning.planner import Planner, make_plan
 from ablate.plugins import FAMILIES, load_plugin
 from ablate.render.drawing import layout, to_text
+from ablate.render.formats import find_format
+from ablate.render.terminal.checked_kinds import check_json
 from ablate.render.terminal.kinds import kinds_json
 from ablate.spec.model import ModelSpec
+from ablate.spec.reading import load_space
+from ablate.spec.schema import space_schema
 from ablate.spec.space import SpaceSpec
+from ablate.training.events import Measurement
+from ablate.training.loop import train
+from ablate.training.members import Member
+from dashboard.drafter import schema as designer_schema
 
 T = 7
 MODEL: dict[str, Any] = {
@@ -147,7 +159,6 @@ def test_a_kind_that_lacks_something_is_refused(module: str, base: str, missing:
         load_plugin(str(tmp_path / "mine.py"))
 
 
-ROOT = Path(__file__).parent.parent.parent
 SPACE = """
 name: own_kinds
 question: Do kinds of one's own work?
@@ -167,25 +178,48 @@ objective: {metric: val_loss, margin: 0.1}
 """
 
 
+def print_facts(folder: Path, file: Path) -> None:
+    """Load the plugin files of a folder and print what each family then has, as one JSON object."""
+    torch.set_num_threads(1)
+    for plugin in sorted(folder.glob("my_*.py")):
+        load_plugin(str(plugin))
+    planner = Planner(load_space(file), folder / "cache", lambda line: None)
+    (baseline,) = (variant for variant in make_plan(planner).variants if variant.name == BASELINE)
+    events = list(train([Member(baseline.spec, 0)], planner.costs.prepare(baseline.spec), torch.device("cpu")))
+    checked = {}
+    for family, kind in OF_THE_REST.items():
+        try:
+            checked[family] = check_json(check_kind(kind, family))["findings"]
+        except AblateError as error:
+            checked[family] = [str(error)]
+    facts = {
+        "listed": {family: [one["kind"] for one in kinds_json()[family]] for family in OF_THE_REST},
+        "checked": checked,
+        "schema": json.dumps(space_schema()),
+        "designer": json.dumps(designer_schema()["space"]),
+        "points": [point.name for point in planner.design().points()],
+        "losses": [event.metrics["val_loss"][0] for event in events if isinstance(event, Measurement)],
+        "format": find_format("list").suffix,
+        "training": baseline.spec.training.canonical(),
+        "task": baseline.spec.task.canonical(),
+        "code": baseline.code.content["kinds"],
+    }
+    print(json.dumps(facts))
+
+
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a process prints that has loaded the plugins of the pages."""
+    """What a process of its own prints that has loaded the plugins of the pages."""
     folder = tmp_path_factory.mktemp("plugins")
     for family in OF_THE_REST:
         write_plugin(family, folder)
     assert len(list(folder.glob("my_*.py"))) == len(OF_THE_REST)
-    (folder / "own_kinds.yaml").write_text(SPACE, encoding="utf-8")
-    command = [
-        sys.executable,
-        str(Path(__file__).with_name("plugin_run.py")),
-        str(folder),
-        str(folder / "own_kinds.yaml"),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # `docs` is there, wherever `ablate` is installed
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment, timeout=280)
-    assert done.returncode == 0, done.stderr
-    plain: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return plain
+    space = folder / "own_kinds.yaml"
+    space.write_text(SPACE, encoding="utf-8")
+    run = partial(print_facts, folder, space)
+    done = wait_for(ForkedCommand(["facts"], folder, dict(os.environ), nullcontext, run=run), timeout=280)
+    assert done.code == 0, done.err
+    return done.last_object
 
 
 def test_there_is_a_plugin_file_of_each_family() -> None:
