@@ -41,7 +41,7 @@ from trial_processes import is_rank
 from ablate.execution.checkpoint import job_key
 from ablate.execution.job_runner import JobRunner
 from ablate.execution.options import RunOptions
-from ablate.execution.protocol import Done, JobRestarted
+from ablate.execution.protocol import Broken, Done, JobRestarted
 from ablate.execution.ray import engine as ray_engine
 from ablate.execution.ray.cluster import Gpus
 from ablate.execution.ray.engine import RayEngine
@@ -264,6 +264,25 @@ def test_a_pack_of_a_dead_driver_continues_and_completed_members_leave_it(
     assert [point.seconds for point in curve][: len(told)] == told
     assert curve[-1].step == 600
     assert [math.isfinite(loss) for loss in curve[-1].train_loss] == [True, False, True]
+
+
+def test_workers_that_are_killed_for_memory_cost_attempts_of_their_job_and_not_the_run(
+    cluster: Cluster, trainer: Listening, ray_folder: Path
+) -> None:
+    """Ray's memory monitor, on a machine that always seems to use too much: it kills whatever trains."""
+    full = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "3000"}
+    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"full": 1})
+    options = RunOptions(cache=ray_folder / "cache", device="cpu", resources=resources, address=cluster.address)
+    endless, reason = trial(ray_folder, steps=10**7), "its worker was killed because its node ran out of memory"
+    with joined(cluster, 1, resources={"full": 1}, env_vars=full), RayEngine(options) as engine:
+        engine.submit(job(321, endless))
+        heard = listen(engine, ended(321))
+        assert {message.reason for message in heard if isinstance(message, JobRestarted | Broken)} == {reason}
+        assert isinstance(heard[-1], Broken), "it is given up in the end"
+        engine.submit(job(322, endless))
+        assert begun(listen(engine, lambda heard: len(begun(heard)) > 0)), "Ray Tune runs on"
+        engine.stop(322, 0)
+        listen(engine, ended(322))
 
 
 def test_the_memory_of_gpus_is_queried_when_they_join_even_if_they_are_in_use(
