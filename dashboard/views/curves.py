@@ -12,8 +12,9 @@ import streamlit as st
 
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, line, share, versus
+from ablate.analysis.numbers import fixed
 from ablate.analysis.runs import baselines_of
-from ablate.render.figures.curves import band_panels, draw_bands, outliers
+from ablate.render.figures.curves import band_panels, draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.spec.suite import at_task
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
@@ -142,7 +143,12 @@ def _live(study: str, wish: Wish) -> None:
         judged = [row for row in study_report.variants if by_variant and row.name in wish.variants]
         verdicts = {titles[row.name]: row.verdict_word for row in judged if row.verdict_word}
         rows = answer(study, wish.task).rows if by_variant else ()
-        bounds = {titles[row.variant]: row.bound_text for row in rows if row.bound is not None}
+        decimals = answer(study, wish.task).decimals
+        bounds = {
+            titles[row.variant]: row.bound_text if row.bound is not None else fixed(row.difference, decimals, sign=True)
+            for row in rows
+            if row.difference is not None
+        }
         draw = partial(
             band_panels, bands, beside, titles=_titles(wish), verdicts=verdicts, bounds=bounds, width=page_width()
         )
@@ -150,14 +156,14 @@ def _live(study: str, wish: Wish) -> None:
             show_headline(answer(study, wish.task))
         with st.container(key="panels"):
             chart(draw, "apart", _alt(groups, wish))
-        st.caption(
-            f"A line is the mean over seeds, its band {SPREADS[wish.spread]}; the number is where it ends. The axis "
-            "leaves out the fall in the first fifth of training."
-            + f" Δ: the 95 % bound on the difference in {escape(study_report.metric)} from the baseline; margin "
-            f"{study_report.margin:g}." * bool(bounds)
-        )
-        if cut := outliers(bands):
-            st.caption(escape(f"Beyond the axis, so that the others can be told apart: {', '.join(cut)}."))
+        said = f"A line is the mean over seeds, its band {SPREADS[wish.spread]}; the number is where it ends. The fall "
+        said += "in the first fifth of training is left out."
+        if bounds:
+            said += (
+                f" Δ: by how much {study_report.metric} differs from the baseline; with ≤ or ≥ the 95 % bound on that."
+            )
+            said += f" Margin: {study_report.margin:g}."
+        st.caption(escape(said))
         shown = [name for name in wish.variants if titles[name] in verdicts]
         if links := ", ".join(evidence_link(titles[name], at_task(name, wish.task)) for name in shown):
             st.markdown(f"Evidence: {links}")

@@ -119,7 +119,7 @@ def draw_seed_pairs(pairs: Mapping[str, tuple[float, float]], metric: str, decim
     ]  # fmt: skip
     joined = [
         {"name": name, "first": first, "second": second, "end": max(first, second),
-         "said": f"{second - first:+.{decimals}f}", "mean": name == "mean"}
+         "said": f"{second - first:+.{decimals}f}"}
         for name, (first, second) in pairs.items()
     ]  # fmt: skip
     values = [value for pair in pairs.values() for value in pair]
@@ -127,14 +127,13 @@ def draw_seed_pairs(pairs: Mapping[str, tuple[float, float]], metric: str, decim
     x = number("value", metric, domain=(min(values) - room, max(values) + 2 * room))
     y = names("name", [*pairs])
     tip = [{"field": key, "title": key} for key in ("name", "side", "value")]
-    weight = {"condition": {"test": "datum.mean", "value": "bold"}, "value": "normal"}
     return layers(
         [
             mark("rule", joined, {"x": {**x, "field": "first"}, "x2": {"field": "second"}, "y": y}, strokeWidth=1.5,
                  color=palette.grey),
             mark("point", rows, {"x": x, "y": y, "tooltip": tip, **by_look("side", looks, "color", "shape")}, size=90),
-            mark("text", joined, {"x": {**x, "field": "end"}, "y": y, "text": {"field": "said"}, "fontWeight": weight},
-                 align="left", dx=10),
+            *(mark("text", of, {"x": {**x, "field": "end"}, "y": y, "text": {"field": "said"}}, align="left", dx=10,
+                   fontWeight=weight) for of, weight in ((joined[:-1], "normal"), (joined[-1:], "bold"))),
         ],
         28 * len(pairs),
     )  # fmt: skip

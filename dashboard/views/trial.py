@@ -220,7 +220,7 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
             facts.metric("Minus the baseline's, same seed", fixed(value - other, decimals, sign=True),
                          f"baseline {fixed(other, decimals)}", delta_color="off", delta_arrow="off",
                          width="content")  # fmt: skip
-    change = None if row is None or not row.parameter_change else f"{percent(row.parameter_change)} of the baseline's"
+    change = None if row is None or not row.parameter_change else f"{percent(row.parameter_change)} vs baseline"
     if variant.parameters:
         facts.metric("Parameters", count(variant.parameters), change, delta_color="off", delta_arrow="off",
                      width="content")  # fmt: skip

@@ -41,7 +41,7 @@ from ablate.render.figures.front import (
     is_crowded,
     what_it_says,
 )
-from ablate.render.figures.style import PAPER, Palette, spread, wrapped
+from ablate.render.figures.style import PAPER, Palette, spread, with_equal_decimals, wrapped
 from ablate.render.table import print_study
 from ablate.spec.document import read_document
 from ablate.stats import Interval
@@ -167,7 +167,7 @@ def test_an_outlier_is_cut_from_the_panels_and_named() -> None:
         "c\nundecided, 1.15": {"baseline", "undecided"}, "d\n9": {"baseline", "variant"},
     }, "each but the baseline, which is in all of them"  # fmt: skip
     beyond = {row["panel"]: row["beyond"] for row in drawn["data"]["values"] if "beyond" in row}
-    assert beyond == {"d\n9": "it ends at 9, beyond this axis"}
+    assert beyond == {"d\n9": "beyond the axis"}
     assert [one["encoding"]["text"]["field"] for one in marks(drawn, "text")] == ["beyond"]
     key = drawn["spec"]["layer"][1]["encoding"]
     assert key["color"]["scale"]["domain"] == ["baseline", worse, "undecided", "variant"]
@@ -206,6 +206,13 @@ def test_what_is_dominated_far_off_is_not_drawn_but_said() -> None:
     assert [row["variant"] for row in rows(marks(drawn, "point")[0])] == ["baseline", "small", "near"]
     assert marks(drawn, "point")[0]["encoding"]["y"]["scale"]["domain"][1] < 2.5
     assert "Too far off to be drawn, and dominated: far." in what_it_says(front)
+
+
+def test_labels_below_each_other_have_equal_decimals() -> None:
+    assert with_equal_decimals([1.837, 1.8, 0.05012]) == ["1.837", "1.800", "0.050"]
+    assert with_equal_decimals([44.0, 8.0]) == ["44", "8"]
+    assert with_equal_decimals([1e-6, 2.5e-5]) == ["1e-06", "2.5e-05"]
+    assert with_equal_decimals([]) == []
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12))

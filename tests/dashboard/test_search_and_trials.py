@@ -81,7 +81,8 @@ def test_a_search_leads_with_its_best_point_on_fresh_seeds_pair_by_pair(confirme
     values = {(row["name"], row["side"]): row["value"] for row in rows(marks(pairs, "point")[0])}
     assert [values[f"seed {seed}", "baseline"] for seed in (3000, 3001, 3002)] == [3.0, 3.2, 3.1]
     assert values["mean", "best point"] == pytest.approx(3.1 - 0.5)
-    assert [row["said"] for row in rows(marks(pairs, "text")[0])] == ["-0.490", "-0.500", "-0.510", "-0.500"]
+    said = [row["said"] for of in marks(pairs, "text") for row in rows(of)]
+    assert said == ["-0.490", "-0.500", "-0.510", "-0.500"]
     drawer = shown("search", confirmed, study="found", why="norm=none")
     (seeds,) = (one.value.replace("\\", "") for one in drawer.markdown if one.value.startswith("| seed"))
     assert "| 3001 | [2.700](trial?" in seeds, "the fresh seeds are shown with their values and lead to their trials"

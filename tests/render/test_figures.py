@@ -218,16 +218,17 @@ def test_parallel_lines_end_in_their_names_and_an_outlier_does_not_make_the_othe
     variants = ["baseline", "a", "b", "c", "d", "a name that is longer than an end of a line has room for"]
     columns = {"norm": ["rms"] * 6, "val_loss": losses}
     figure = draw_parallel(columns, "val_loss", PAPER, variants, wide=[0], best=1)
-    thin, wide, best = marks(figure, "line")
-    assert [{row["line"] for row in rows(line)} for line in (thin, wide, best)] == [{2, 3, 4, 5}, {0}, {1}]
+    thin, best, wide = marks(figure, "line")
+    assert [{row["line"] for row in rows(line)} for line in (thin, best, wide)] == [{2, 3, 4, 5}, {1}, {0}]
+    assert best["mark"]["strokeWidth"] > wide["mark"]["strokeWidth"], "where they meet both are seen"
     scale = thin["encoding"]["color"]["scale"]
     assert scale["clamp"]
     assert (scale["domain"][0], scale["domain"][1] < 3) == (1.9, True)
-    ends = rows(marks(figure, "text")[-1])
-    assert [end["text"].split(" ", 1)[1] for end in ends][:5] == variants[:5]
-    assert ends[5]["text"].endswith("…")
-    assert [end["text"] for end in ends if end["marked"]] == ["2 baseline", "1.9 a"]
-    heights = sorted(end["at"] for end in ends)
+    others, marked = (rows(layer) for layer in marks(figure, "text")[-2:])
+    assert [end["text"] for end in marked] == ["2.00 baseline", "1.90 a"]
+    assert [end["text"] for end in others][:3] == ["1.95 b", "1.98 c", "2.02 d"]
+    assert others[3]["text"].endswith("…")
+    heights = sorted(end["at"] for end in (*others, *marked))
     assert min(after - before for before, after in itertools.pairwise(heights)) > 0.039, "no name covers another"
     many = draw_parallel({"val_loss": [*losses] * 5}, "val_loss", PAPER, variants * 5, wide=[0], best=1)
     assert len(rows(marks(many, "text")[-1])) == 2, "of many lines only the marked ones have room for names"

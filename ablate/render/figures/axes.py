@@ -31,6 +31,7 @@ from ablate.render.figures.style import (
     omission,
     panels,
     spread,
+    with_equal_decimals,
     wrapped,
 )
 from ablate.spec.fairness import BUDGET
@@ -251,9 +252,9 @@ def draw_parallel(
             mark("rule", [{"axis": title} for title in titles], {"y" if down else "x": axis}, color=palette.grey),
             mark("line", [row for row in known if row["line"] not in (*wide, best)], {**along, "color": colour},
                  opacity=0.85, strokeWidth=1.6),
-            mark("line", [row for row in known if row["line"] in wide], along, color=palette.ink, strokeWidth=3.5),
             None if best is None else mark("line", [row for row in known if row["line"] == best], along,
-                                           color=palette.look(1).colour, strokeWidth=3.5),
+                                           color=palette.look(1).colour, strokeWidth=8),
+            mark("line", [row for row in known if row["line"] in wide], along, color=palette.ink, strokeWidth=2.8),
             mark("line", lost, along, color=palette.grey, strokeDash=[3, 3], opacity=0.8) if lost else None,
             *(
                 mark("text", [tick for tick in ticks if (tick["text"].count("\n"), tick["align"]) == kind],
@@ -262,10 +263,11 @@ def draw_parallel(
                 for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {})
                 for kind in sorted({(tick["text"].count("\n"), tick["align"]) for tick in ticks})
             ),
-            mark("text", [end | {"axis": titles[[*columns].index(coloured)]} for end in ends],
-                 {"x": x, "y": y, "text": {"field": "text"},
-                  "fontWeight": {"condition": {"test": "datum.marked", "value": "bold"}, "value": "normal"}},
-                 align="left", dx=8, fontSize=10) if ends else None,
+            *(
+                mark("text", [end | {"axis": titles[[*columns].index(coloured)]} for end in of],
+                     {"x": x, "y": y, "text": {"field": "text"}}, align="left", dx=8, fontSize=10, fontWeight=weight)
+                for weight in ("normal", "bold") if (of := [end for end in ends if end["marked"] == (weight == "bold")])
+            ),
         ],
         STEP_DOWN * len(titles) if down else 360,
         **({"padding": {"left": 5, "top": 5, "bottom": 5, "right": 5.6 * max(len(end["text"]) for end in ends)}}
@@ -275,11 +277,15 @@ def draw_parallel(
 
 def _line_ends(column: Column, variants: Sequence[str], marked: Set[int | None]) -> list[dict[str, Any]]:
     """The name of each line and its value, moved apart along its axis; where there are many, of the marked ones."""
-    places, shown = _places(column), []
-    for line, (value, at) in enumerate(zip(column, places, strict=True)):
-        if at is not None and (line in marked or len(variants) <= MOST_NAMED):
-            name = variants[line] if len(variants[line]) <= NAME else f"{variants[line][: NAME - 1]}…"
-            shown.append({"at": at, "text": f"{value:.4g} {name}", "marked": line in marked})
+    places = _places(column)
+    lines = [line for line in range(len(variants)) if line in marked or len(variants) <= MOST_NAMED]
+    lines = [line for line in lines if places[line] is not None]
+    values = with_equal_decimals(_numbers([column[line] for line in lines]))
+    names = (name if len(name) <= NAME else f"{name[: NAME - 1]}…" for name in (variants[line] for line in lines))
+    shown: list[dict[str, Any]] = [
+        {"at": places[line], "text": f"{value} {name}", "marked": line in marked}
+        for line, value, name in zip(lines, values, names, strict=True)
+    ]
     moved = spread([end["at"] for end in shown], 0.04)
     return [end | {"at": at} for end, at in zip(shown, moved, strict=True)]
 

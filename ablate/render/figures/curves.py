@@ -37,6 +37,7 @@ from ablate.render.figures.style import (
     omission,
     panels,
     spread,
+    with_equal_decimals,
     wrapped,
 )
 
@@ -138,14 +139,14 @@ def band_panels(
 
     The title of a panel tells the verdict, whose colour the line has, where the line ends, and the bound behind the
     verdict. The vertical axis shows what the middle of the bands needs, so that a single outlier does not squeeze the
-    others (`outliers`); its panel says where it is.
+    others (`outliers`); its panel says so.
 
     Args:
         bands: By name, those of baselines among them.
         baselines: Name of a band to that of the band that it is shown beside.
         titles: What the horizontal and the vertical axis show.
         verdicts: Name of a band to the word of its verdict, as far as there is one.
-        bounds: Name of a band to the bound on its difference from the baseline, likewise.
+        bounds: Name of a band to its difference from the baseline or the bound on that, likewise.
         width: Of the figure in pixels.
     """
     labels = alike(verdicts[name] for name in bands if name in verdicts)
@@ -164,7 +165,7 @@ def band_panels(
             rows += _points("baseline", bands[beside], panel)
         rows += _points(labels[word] if word else "variant", own, panel)
         if name in cut:
-            rows[-1]["beyond"] = f"it ends at {own.mean[-1]:.4g}, beyond this axis"
+            rows[-1]["beyond"] = "beyond the axis"
     x = number("x", titles[0], domain=(min(row["x"] for row in rows), max(row["x"] for row in rows)))
     y = number("mean", titles[1], domain=heights(kept) or (0, 1))
     found = {name: look for name, look in looks.items() if any(row["name"] == name for row in rows)}
@@ -272,8 +273,7 @@ def _ends(bands: Mapping[str, Band], x: Spec, y: Spec, gap: float) -> Spec:
     """The value at the end of each line, beside it."""
     ends = [(one.x[-1], one.mean[-1]) for one in bands.values() if one.mean]
     places = spread([height for _, height in ends], gap)
-    digits = max((len(f"{value:.4g}".partition(".")[2]) for _, value in ends if abs(value) < 1e4), default=0)
-    said = [f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.4g}" for _, value in ends]
+    said = with_equal_decimals([value for _, value in ends])
     rows = [{"x": at, "mean": at_y, "end": end} for (at, _), at_y, end in zip(ends, places, said, strict=True)]
     return mark("text", rows, {"x": x, "y": y, "text": {"field": "end"}}, align="left", dx=7)
 

@@ -6,6 +6,7 @@ data or a title in it, which Vega-Lite does not interpret.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -248,6 +249,16 @@ def margin_marks(margin: float, axis: str, edge: float | None = None, *, faint: 
         mark("rule", [{}], {axis: {"datum": margin}}, strokeDash=[4, 3]),
         mark("text", [{"margin": f"margin {abs(margin):g}"}], named, **labels[axis]),
     ]
+
+
+def with_equal_decimals(values: Sequence[float]) -> list[str]:
+    """Numbers of up to four digits with the same decimals, for labels below each other; the greatest has no more."""
+    said = [f"{value:.4g}" for value in values]
+    greatest = max(map(abs, values), default=0.0)
+    if not 1e-3 <= greatest < 1e4:
+        return said
+    needed = max(len(one.partition(".")[2]) for one in said)
+    return [f"{value:.{min(needed, max(0, 3 - math.floor(math.log10(greatest))))}f}" for value in values]
 
 
 def spread(places: Sequence[float], gap: float) -> list[float]:
