@@ -110,7 +110,7 @@ def show() -> None:
             drawn.append(read_side(study, variant, axis, loss, label))
             told.append(_verdict(study, variant, at))
     with plot:
-        st.markdown("\n".join(f"- {one}" for one in told if one))
+        st.markdown("\n\n".join(filter(None, told)))
         _draw(drawn, axis, loss, log_x=log_x)
 
 

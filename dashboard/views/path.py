@@ -47,7 +47,8 @@ def _live(study: str) -> None:
             "`design: {kind: simplify, seeds: 3}` does, until nothing more can go.",
         )
         return
-    st.markdown(f"**{prose(outcome(removal_path))}**")
+    first, stop, rest = outcome(removal_path).partition(". ")
+    st.markdown(f"**{prose(first + stop.strip())}** {prose(rest)}")
     if removal_path.trying:
         st.caption(
             escape(

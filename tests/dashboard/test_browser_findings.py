@@ -164,8 +164,11 @@ def test_the_path_is_that_of_the_report(page: Page, said: dict[str, dict[str, An
         assert f"{one['standing']['difference']['difference']:+.2f}"[:4] in row
     steps = len(found["steps"])
     assert page.main.get_by_text("Speed is left out: no variant was timed.").count() == (steps > 0)
-    page.main.get_by_alt_text(re.compile("^Block diagram of step")).nth(steps).wait_for()
-    assert page.main.get_by_alt_text(re.compile("^Block diagram of step")).count() == steps + 1
+    blocks = page.main.get_by_alt_text(
+        re.compile("^Block diagram of step" if steps else "^Block of the baseline of path")
+    )
+    blocks.nth(steps).wait_for()
+    assert blocks.count() == steps + 1
     page.check_exports(tmp_path, "path_path", "path_path")
     page.open("/path?study=crossed")
     page.main.get_by_text("design: {kind: simplify, seeds: 3}").wait_for()

@@ -94,7 +94,7 @@ def test_both_blocks_have_one_scale() -> None:
     widths = [float(width) for width in re.findall(r'<figure style="width: ([0-9.]+)rem">', html)]
     drawn = [image["src"] for image in read(html).images[0]]
     texts = [base64.b64decode(src.partition(",")[2]).decode() for src in drawn]
-    boxes = [float(width) for text in texts for width in re.findall(r'viewBox="0 0 ([0-9.]+) [0-9.]+"', text)]
+    boxes = [float(width) for text in texts for width in re.findall(r'viewBox="0 [0-9.]+ ([0-9.]+) [0-9.]+"', text)]
     scales = [width / box for width, box in zip(widths, boxes, strict=True)]
     assert len(scales) == 2
     sizes = [int(size) for text in texts for size in re.findall(r"font-size: (\d+)px", text)]

@@ -34,8 +34,10 @@ from ablate.store.records import VariantRecord
 
 WIDTH, HEIGHT = 1280, 720
 """Of a screen in CSS pixels; a page is as large, at 96 pixels an inch."""
-ROOM = (700.0, 610.0)
+ROOM = (720.0, 630.0)
 """Width and height that the two blocks share, in CSS pixels."""
+EDGE = 20
+"""Pixels of the margin above and below the picture of a block that a screen has no room for."""
 LARGER = {13: 16, 12: 15}
 """Sizes of text in the picture of a block, to those on a screen, as large as its boxes allow."""
 MOST_ROWS = 16
@@ -53,7 +55,8 @@ _PAGE = (
 html {{ font: 16px/1.4 system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif; scroll-snap-type: y proximity; }}
 * {{ box-sizing: border-box; }}
 body {{ margin: 0; color: var(--ink); background: var(--paper); }}
-section {{ display: flex; flex-direction: column; gap: 1rem; padding: 2.5rem 3.25rem 2rem; scroll-snap-align: start; }}
+section {{ display: flex; flex-direction: column; gap: 1rem; padding: 1.75rem 3rem 1.5rem;
+  scroll-snap-align: start; }}
 h1, h2 {{ margin: 0; line-height: 1.15; overflow-wrap: anywhere; }}
 h1 {{ font-size: {heading}rem; margin-bottom: 1rem; }}
 h2 {{ font-size: 2rem; margin-bottom: 0.4rem; }}
@@ -68,7 +71,7 @@ p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
   align-self: center; flex: none; }}
 .blocks figure {{ margin: 0; }}
 .blocks img {{ width: 100%; }}
-figcaption {{ font-size: 1rem; text-align: center; overflow-wrap: anywhere; }}
+figcaption {{ font-size: 0.9rem; text-align: center; white-space: nowrap; }}
 {answer_style}table.answer {{ font-size: {listed}rem; }}
 table.answer th {{ font-size: 0.9rem; }}
 table.answer td {{ height: {room}rem; }}
@@ -122,6 +125,7 @@ _SIGNS: dict[str, str] = {
     **dict.fromkeys(("refuted", *WORSE), "bad"),
     "diverged": "other",
 }
+_BOX = re.compile(r'viewBox="0 [\d.]+ (?P<width>[\d.]+) (?P<height>[\d.]+)" width="[\d.]+" height="[\d.]+"')
 _BRACKETS = re.compile(r" \([^()]*\)$")
 _BREAKS = re.compile(r"(?<=[,=@])(?=[a-z])")
 _DARK = "(prefers-color-scheme: dark)"
@@ -232,7 +236,13 @@ def _block(name: str, model: Mapping[str, Any], versus: tuple[str, Mapping[str, 
 def _on_page(svg: str) -> str:
     for size, larger in LARGER.items():
         svg = svg.replace(f"font-size: {size}px", f"font-size: {larger}px")
+    svg = _BOX.sub(_without_edges, svg, count=1)
     return svg.replace('class="paper"', 'style="fill: none"').replace(_DARK, f"screen and {_DARK}")
+
+
+def _without_edges(box: re.Match[str]) -> str:
+    height = float(box["height"]) - 2 * EDGE
+    return f'viewBox="0 {EDGE} {box["width"]} {height:g}" width="{box["width"]}" height="{height:g}"'
 
 
 def _change(before: VariantRecord, after: VariantRecord) -> str:
@@ -242,9 +252,9 @@ def _change(before: VariantRecord, after: VariantRecord) -> str:
 
 
 def _size(svg: str) -> tuple[float, float]:
-    found = re.search(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', svg)
+    found = _BOX.search(svg)
     assert found is not None, "a picture of a block has a view box"
-    return float(found[1]), float(found[2])
+    return float(found["width"]), float(found["height"])
 
 
 def _comparisons(report: StudyReport) -> str:
