@@ -244,7 +244,7 @@ def _parallel(study: str) -> None:
             "parameters": st.column_config.NumberColumn(format="compact"),
         },
     )  # fmt: skip
-    st.caption("The best mean first, which is no verdict. Where nothing is shown, a setting is that of the baseline.")
+    st.caption("The best mean first, which is no verdict. Only settings that differ from the baseline's are shown.")
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
 
 
@@ -323,8 +323,7 @@ def _mean(values: Mapping[int, float]) -> float | None:
 def _parallel_caption(table: pd.DataFrame, metric: str, best: int | None) -> str:
     """What the parallel axes show, in words."""
     sizes, lost = table["parameters"], int((table["diverged"] > 0).sum())
-    said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters. Thick and dark: "
-    said += "the baseline."
+    said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters. Thick: baseline."
     if best is not None:
-        said += f" Thick and orange: the best mean, {table['variant'][best]}, {metric} {table[metric][best]:.4g}."
+        said += f" Orange: the best mean, {table['variant'][best]}, {metric} {table[metric][best]:.4g}."
     return said + (f" Diverged: {lost}, dashed." if lost else "")
