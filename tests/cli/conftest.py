@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from cli_runs import Finished, Workplace
+from cli_runs import Finished, Workplace, wait_for
 from filelock import FileLock
 
 Call = Callable[..., Finished]
@@ -38,7 +38,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, shared_folder: Path, cache: P
         if not printed.exists():
             trained.mkdir()
             first = Workplace(trained, cache)
-            printed.write_text(json.dumps(asdict(first.run("study", first.space(seeds=3)))))
+            printed.write_text(json.dumps(asdict(wait_for(first.fork("study", first.space(seeds=3))))))
     copy = tmp_path_factory.mktemp("done")
     place = Workplace(copy, cache)
     shutil.copytree(trained, copy, dirs_exist_ok=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,10 +74,8 @@ def test_a_client_goes_from_a_question_to_a_verdict(place: Workplace) -> None:
         said = json.loads(text[text.index("{") :])["error"]
         assert "stepz" in said["problem"]
         assert said["where"].startswith("tiny.yaml:")
-        assert (await call("validate", name="tiny", space=space))["points"] == 3
 
-        planned = await call("plan", name="tiny")
-        assert (planned["trials"], planned["done"], planned["budget_left_seconds"]) == (6, 0, 300.0)
+        (place.folder / "tiny.yaml").write_text(space)
         assert (await call("start", name="tiny"))["limit_seconds"] == 300.0
         ended = await call("status", wait_seconds=300)
         assert ended["running"] is None
@@ -85,38 +85,56 @@ def test_a_client_goes_from_a_question_to_a_verdict(place: Workplace) -> None:
         answer = (await call("answer", study="tiny"))["answer"]
         (row,) = (row for group in answer["groups"] for row in group["rows"] if row["variant"] == "norm=none")
         assert row["verdict"]
-        assert (await call("why", study="tiny", variant="norm=none"))["row"] == row
-        assert {idea["study"] for idea in (await call("ideas"))["ideas"]} == {"tiny"}
 
     before = set(place.folder.parent.iterdir())
     converse(place, talk, "--max-seconds", "300")
     assert set(place.folder.parent.iterdir()) == before
 
 
-def test_an_assistant_learns_what_a_space_can_say(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: dict[Any, Any] = {}
+def tools_of(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Calls tools by their names in this process, with commands that run in it too."""
+
+    @cache
+    def printed(command: str, *arguments: str) -> Any:
+        return json.loads(place.call(command, *arguments).out)
 
     async def ask(workshop: Workshop, command: str, *texts: str, options: Sequence[str] = ("--json",)) -> Any:
-        if (command, texts) not in told:
-            told[command, texts] = json.loads(place.call(command, *options, "--", *texts).out)
-        return told[command, texts]
+        return copy.deepcopy(printed(command, *options, "--", *texts))
 
     monkeypatch.setattr(Workshop, "ask", ask)
-    (describe,) = (tool for tool in _tools(Workshop(place.folder, 60.0)) if tool.__name__ == "describe")
+    tools = {tool.__name__: tool for tool in _tools(Workshop(place.folder, 300.0))}
 
-    def described(topic: str = "") -> Any:
-        with pytest.raises(StopIteration) as end:  # it waits for nothing, since commands run in this process
-            describe(topic).send(None)
+    def call(tool: str, *texts: str) -> Any:
+        with pytest.raises(StopIteration) as end:  # it waits for nothing
+            tools[tool](*texts).send(None)
         return end.value.value
 
-    known = described()
+    return call
+
+
+def test_an_assistant_learns_what_a_space_can_say(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = tools_of(place, monkeypatch)
+    known = call("describe")
     assert "needed" in known["starting_points"]
     assert "objective" in known["keys"]
     assert known["families"]["mixers"] == len(MIXERS.members())
-    assert "question:" in described("needed")["space"]
-    assert "margin" in described("ObjectiveSpec")["properties"]
-    assert described("training")["description"] == known["keys"]["training"]
-    assert "attention" in json.dumps(described("mixers"))
+    assert "question:" in call("describe", "needed")["space"]
+    assert "margin" in call("describe", "ObjectiveSpec")["properties"]
+    assert call("describe", "training")["description"] == known["keys"]["training"]
+    assert "attention" in json.dumps(call("describe", "mixers"))
+
+
+def test_a_trained_study_is_planned_explained_and_remembered(
+    trained: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = tools_of(trained, monkeypatch)
+    assert call("validate", "tiny", (trained.folder / "tiny.yaml").read_text())["points"] == 3
+    planned = call("plan", "tiny")
+    assert (planned["trials"], planned["done"], planned["budget_left_seconds"]) == (9, 9, 300.0)
+    (row,) = (one for group in call("answer", "tiny")["answer"]["groups"] for one in group["rows"]
+              if one["variant"] == "norm=none")  # fmt: skip
+    assert call("why", "tiny", "norm=none")["row"] == row
+    assert {idea["study"] for idea in call("ideas")["ideas"]} == {"tiny"}
 
 
 @pytest.mark.parametrize(("seconds", "starts"), [(60.0, True), (60.5, False), (None, True)])
@@ -162,12 +180,11 @@ def test_a_space_that_runs_code_or_writes_elsewhere_is_refused(
     assert sorted(file.name for file in tmp_path.iterdir()) == ["parent.yaml"]
 
 
-@pytest.mark.parametrize("command", ["kinds", "show"])
-def test_a_text_of_the_assistant_is_no_option_of_a_command(tmp_path: Path, command: str) -> None:
+def test_a_text_of_the_assistant_is_no_option_of_a_command(tmp_path: Path) -> None:
     (tmp_path / "evil.py").write_text("open('ran', 'w').close()")
     workshop = Workshop(tmp_path, 60.0)
     with pytest.raises(ToolError):
-        alone(workshop.ask, command, "--plugin=evil.py")
+        alone(workshop.ask, "kinds", "--plugin=evil.py")
     assert not (tmp_path / "ran").exists()
 
 
