@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -66,16 +67,23 @@ def written(page: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", [page for page in TEXTS if any(written(page))])
 def test_the_commands_of_a_page_exist(page: str) -> None:
-    group: Any = typer.main.get_command(app)
     for call in written(page):
         name, *arguments = shlex.split(call.partition(" | ")[0].partition(" > ")[0].replace(" ...", ""))[1:]
         if name == "COMMAND":
             continue
         assert name in COMMAND_NAMES, call
-        command = group.commands[name]
-        options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
         given = {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
-        assert given <= {*options, "--help"}, call
+        assert given <= options()[name], call
+
+
+@functools.cache
+def options() -> dict[str, set[str]]:
+    """The options that each command takes."""
+    group: Any = typer.main.get_command(app)
+    return {
+        name: {"--help"}.union(*((*one.opts, *one.secondary_opts) for one in command.params))
+        for name, command in group.commands.items()
+    }
 
 
 def spaces(page: str) -> Iterator[tuple[str, str]]:
