@@ -48,6 +48,9 @@ def test_predicted_memory_decides_how_many_share_a_gpu() -> None:
     assert found([GPU_NODE], needed=30 * GIB, device="cuda", memory=1) == {"cuda": 4}
     assert found([GPU_NODE], needed=30 * GIB, device="cuda", memory=1, pack=2) == {"cuda": 2}, "packs take more"
     assert share(20 * GIB, gpus=0.25) == 0.25, "what was asked for counts"
+    given = (ResourcesSpec(), "auto", [GPU_NODE, CPU_NODE], 30 * GIB, H200)
+    on_gpu, on_cpu = (dict(placement.needs) for placement in find_placements(*given, needed_on_gpu=10 * GIB))
+    assert (on_gpu["GPU"], on_cpu["memory"]) == (pytest.approx(1 / 6, abs=1e-4), 30.5 * GIB), "its kernels keep less"
 
 
 def test_a_trial_on_several_gpus_has_a_core_and_memory_for_each_of_its_processes_on_one_machine() -> None:

@@ -73,7 +73,8 @@ class RayEngine(Engine):
         self._missing: dict[str, int] = {}
         """The number of members of each population that are not submitted yet; room is made for all of them."""
         self._populations = False
-        self._needed = 0
+        self._needed = {"cpu": 0, "cuda": 0}
+        """The predicted bytes of the largest trial on each device."""
         self._looked = 0.0
         shared = open_storage(resources.checkpoint_dir) if resources.checkpoint_dir else None
         self._connected = connect(options.address, max(1, int(resources.cpus)))
@@ -99,7 +100,7 @@ class RayEngine(Engine):
     def admit(self, plan: Plan) -> None:
         """Check the requested resources and the predicted memory against the nodes of the cluster."""
         self._populations |= any(bool(trial.variant.spec.training.population) for trial in plan.trials)
-        self._needed = 0
+        self._needed = {"cpu": 0, "cuda": 0}
         if (
             plan.trials and not plan.built and self._resources.gpus is None
         ):  # nobody knows which share a trainer of the user's needs
@@ -114,7 +115,7 @@ class RayEngine(Engine):
             self._check_placements()
 
     def admit_blocks(self, variant: str, needed: int) -> None:
-        self._needed = needed // self._parts
+        self._needed = dict.fromkeys(self._needed, needed // self._parts)
         self._check_placements()
 
     def _check_placements(self) -> None:
@@ -139,9 +140,12 @@ class RayEngine(Engine):
 
     def expect(self, trials: Iterable[Trial]) -> None:
         """Give further jobs placements with enough memory for the largest of these trials."""
-        parts = self._parts
-        needed = (trial_bytes(part_of_rank(trial.variant, parts), parts) for trial in trials)
-        self._needed = max(self._needed, *needed, 0)
+        variants = {trial.variant.hash: trial.variant for trial in trials}.values()
+        shares = [part_of_rank(variant, self._parts) for variant in variants]
+        for device, before in self._needed.items():
+            if device == "cpu" or self._gpus:
+                needed = (trial_bytes(share, self._parts, device) for share in shares)
+                self._needed[device] = max(before, *needed, 0)
         self._looked = 0.0
 
     def resumable_packs(self) -> list[ResumablePack]:
@@ -218,8 +222,9 @@ class RayEngine(Engine):
         return max(self._placements, key=lambda placement: 1 - taken[placement] / max(1, self._placements[placement]))
 
     def _find_placements(self, there: list[Node]) -> dict[Placement, int]:
+        on_cpu, on_gpu = self._needed.values()
         return find_placements(
-            self._resources, self._device, there, self._needed, self._gpu_bytes, self._pack, self._ranks
+            self._resources, self._device, there, on_cpu, self._gpu_bytes, self._pack, self._ranks, on_gpu
         )
 
     def _tune(self) -> TuneRun:

@@ -72,6 +72,7 @@ def find_placements(
     gpu_bytes: int,
     pack: int = 1,
     ranks: int = 1,
+    needed_on_gpu: int | None = None,
 ) -> dict[Placement, int]:
     """The kinds of placement that the nodes offer and the number of each; placements on GPUs come first.
 
@@ -81,6 +82,7 @@ def find_placements(
         gpu_bytes: The memory of the smallest GPU; 0 if it is unknown.
         pack: The most trials that are trained together on a GPU.
         ranks: The processes that train a job on CPUs.
+        needed_on_gpu: The predicted bytes on a GPU, whose kernels keep less; None: as many.
     """
     nodes = list(nodes)
     threads = max(1, int(spec.cpus))
@@ -96,7 +98,8 @@ def find_placements(
     with_gpu = [node for node in nodes if node.gpus > 0]
     if device == "cpu" or spec.gpus == 0 or (device == "auto" and not with_gpu):
         return {plain: sum(plain.count(node) for node in nodes)}
-    share = spec.gpus if spec.gpus is not None else _share(_GRAPH * needed * pack, gpu_bytes)
+    on_device = needed if needed_on_gpu is None else needed_on_gpu
+    share = spec.gpus if spec.gpus is not None else _share(_GRAPH * on_device * pack, gpu_bytes)
     several = max(1, int(share))
     on_gpu = replace(
         plain,
