@@ -34,6 +34,7 @@ from ablate.render.drawing.svg import judged_svg, pickable_svg, stored_svg
 from ablate.render.formats import render_report
 from ablate.render.formats.slides import slides
 from ablate.render.terminal.cost import Priced, cost_json
+from ablate.render.terminal.plan import further_trials
 from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names, named_block, shipped_spaces
@@ -249,6 +250,7 @@ def plan(draft: Plain, text: str, store: str) -> Plain:
         "flops": made.flops,
         "basis": estimate.basis,
         "workers": estimate.workers,
+        "further": further_trials(made, estimate),
     }
 
 

@@ -263,7 +263,7 @@ def _time(draft: Draft, text: str) -> None:
     facts.metric("Done already", f"{estimate['done']:,}", width="content", help="In the store of this dashboard")
     facts.metric("Arithmetic", f"{scaled(estimate['flops'])}FLOP", width="content")
     facts.metric("Estimated time", duration(estimate["seconds"]), width="content")
-    st.caption(prose(f"With {estimate['workers']} workers, by {estimate['basis']}."))
+    st.caption(prose(f"With {estimate['workers']} workers, by {estimate['basis']}. {estimate['further']}"))
 
 
 def _yaml(draft: Draft, text: str, checked: dict[str, Any], schema: Node) -> None:

@@ -271,14 +271,14 @@ def print_plan(
         else f"{plural(len(plan.trials) + len(plan.later), 'trial')}, {left} of them to train, with "
         f"{plural(forecast.workers, 'worker')}; how long one takes is known when the first has ended.",
     )
-    if said := _further(plan, forecast):
+    if said := further_trials(plan, forecast):
         _print(console, said)
     for line in _on_machine(plan, on_machine) if on_machine is not None else ():
         _print(console, line)
 
 
-def _further(plan: Plan, forecast: Estimate) -> str:
-    """What results may add to the trials that are planned."""
+def further_trials(plan: Plan, forecast: Estimate) -> str:
+    """A sentence on the trials that results may add to the planned ones; empty if they add none."""
     if plan.further is None:
         return "Results decide on further trials, which these numbers do not count."
     if not plan.further:
