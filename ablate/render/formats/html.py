@@ -319,7 +319,8 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
     def span(one: Removal) -> Span:
         paired, ends = one.standing.difference, one.bounds
         known = paired is not None and one.verdict.word != "diverged"
-        return Span(paired.difference if paired and known else None, ends and ends.low, ends and ends.high)
+        low, high = (None, None) if ends is None else (ends.low, ends.high)
+        return Span(paired.difference if paired and known else None, low, high)
 
     spans = [span(one) for tried in path.rounds for one in tried]
     axis = Axis.around(path.margin, 1 if path.direction == "minimize" else -1, spans, FURTHER)
