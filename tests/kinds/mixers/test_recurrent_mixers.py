@@ -341,8 +341,9 @@ def call(mixer: Any, x: Tensor, padding: Tensor | None, shared: tuple[Tensor, ..
 def test_it_is_its_recurrence(name: str, length: int) -> None:
     """Rows with padding on the right, on the left and without any; decoding has none, and gives the same."""
     slow, spec, told = FORMS[name]
-    place, rows = torch.arange(length), 3
-    real = torch.stack([place < max(1, length - 3), place >= length // 3, place >= 0]).expand(K, rows, length)
+    place, rows = torch.arange(length), 2
+    right, left, none = place < max(1, length - 3), place >= length // 3, place >= 0
+    real = torch.stack([right, left, none, right]).view(K, rows, length)
     mixer, x = perturbed(spec, told), noise("x", K, rows, length, D).requires_grad_()
     shared = tuple(noise(one.name, K, rows, length, *one.sizes) for one in spec.reads(told))
     fast = call(mixer, x, real, shared)
