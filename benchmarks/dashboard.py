@@ -166,7 +166,7 @@ _ACTIONS: dict[str, tuple[Callable[[Any], None], ...]] = {
     "curves": (_press("radio", "tokens"), _press("radio", "training"), _tick("Single seeds"), _tick("Log x")),
     "compare": (_choose("Sides", 0), _choose("Sides", 0)),
     "trial": (_choose("Variant", 2), _choose("Seed", 1), _choose("Seed", 0)),
-    "trials": (_choose("Sort by", 4), _tick("Greatest first"), _choose("Sort by", 5)),
+    "trials": (_choose("Sort by", 5), _tick("Greatest first"), _choose("Sort by", 6)),
 }
 
 
