@@ -79,13 +79,13 @@ class Axis:
             reaches: Margins up to which it may reach: as many as hold most intervals, else the last.
         """
         known = [[end for end in (row.low, row.difference, row.high) if end is not None] for row in rows]
-        furthest = [max(abs(end) for end in ends if math.isfinite(end)) / margin for ends in known if ends]
+        finite = [[abs(end) for end in drawn if math.isfinite(end)] for drawn in known]
+        furthest = [max(drawn) / margin for drawn in finite if drawn]
         reach = next((to for to in reaches if 2 * sum(end <= to for end in furthest) > len(furthest)), reaches[-1])
         ends = [-0.25 * margin, 1.25 * margin]
-        for row in rows:
+        for row, drawn in zip(rows, known, strict=True):
             if row.difference is not None and abs(row.difference) <= reach * margin:
-                known = [end for end in (row.low, row.difference, row.high) if end is not None]
-                ends += [max(-reach * margin, min(reach * margin, worse * end)) for end in known]
+                ends += [max(-reach * margin, min(reach * margin, worse * end)) for end in drawn]
         return cls(min(ends), max(ends), margin, worse)
 
     def place(self, value: float) -> float:

@@ -173,8 +173,8 @@ def band_panels(
     key["columns"] = int(width // 170)
     parts = _band_marks(None, {"x": x, "y": y}, found, **key)
     if cut:
-        said = mark("text", None, {"x": x, "text": {"field": "beyond"}}, y=12, align="right")
-        parts.append(said | {"transform": [{"filter": "datum.beyond"}]})
+        beyond = mark("text", None, {"x": x, "text": {"field": "beyond"}}, y=12, align="right")
+        parts.append(beyond | {"transform": [{"filter": "datum.beyond"}]})
     return panels(parts, rows, height=PANEL_HEIGHT, width=width)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.findings import Findings
@@ -45,7 +46,7 @@ def profile(report: StudyReport, palette: Palette) -> Spec:
     assert suite is not None, "only suites have a profile"
     shown, looks, titles = suite.rows[:MOST], palette.variants(report.record), report.titles
     labels = {row.variant: wrapped(titles.get(row.variant, row.variant), NAME) for row in shown}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"task": task, "name": labels[row.variant], "score": score, "low": low, "high": high, "metric": value,
          "verdict": verdict}
         for row in shown
