@@ -9,6 +9,7 @@ from string import ascii_uppercase
 from typing import Literal
 
 from ablate.analysis.judging import deciding_bounds
+from ablate.analysis.ladder import ScaleRow
 from ablate.analysis.numbers import bound_text
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
@@ -137,6 +138,20 @@ def in_answer(verdict: str) -> str:
     """A verdict, or a sentence that begins with one, in the words of answers and of the legends of figures."""
     word, colon, reason = verdict.partition(":")
     return f"{_WORDS.get(word, word)}{colon}{reason}"
+
+
+def answer_sentence(row: VariantRow) -> str:
+    """The verdict on a variant with its reason, in the words of answers; empty without a verdict."""
+    said = row.verdict_sentence or ""
+    return f"ahead: {said.partition(': ')[2]}" if said and _group_of(row) == "ahead" else in_answer(said)
+
+
+def outcome_words(row: ScaleRow) -> str:
+    """What becomes of the difference of a variant of a ladder, and whether it is undecided already here."""
+    if not row.there:
+        return f"not extrapolated: {row.refusal}"
+    here = row.outcome == row.verdicts[-1] == "undecided"
+    return in_answer(row.outcome) + ", as on the largest rung" * here
 
 
 def verdict_word(key: GroupKey, row: AnswerRow) -> str:

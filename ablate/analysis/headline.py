@@ -142,7 +142,9 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
     words = named(shown) if shown else name
     decimals, base = 3 if report.margin >= 1 else decimals_for(report.margin, ()) + 1, means.get(report.record.baseline)
     beside = f" (baseline {fixed(base, decimals)})" if base is not None and shown else ""
-    said = f"Best of {len(means)} points: {words}"
+    others = len(means) - (report.record.baseline in means)
+    beside_baseline = " besides the baseline" * (others < len(means) and name != report.record.baseline)
+    said = f"Best of {others if beside_baseline else len(means)} points{beside_baseline}: {words}"
     if row.confirmed and row.awaits:
         yield f"{said}; of its fresh seeds {row.awaits}."
     elif row.confirmed and shown and shown.difference is not None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ablate.analysis.answer import Answer, answer_of
-from ablate.analysis.answer_rows import Along, AlongCell, AnswerRow, in_answer, verdict_word
+from ablate.analysis.answer_rows import Along, AlongCell, AnswerRow, in_answer, outcome_words, verdict_word
 from ablate.analysis.columns import columns, groups, legend, shared_decimals
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings, TrainingCost
@@ -148,7 +148,7 @@ def scale_table(rows: Sequence[ScaleRow]) -> Grid:
     titles = ("outcome", "change", f"at {rows[0].times:g}x", "speedup there", *rungs)
     shown = tuple(
         (
-            in_answer(row.outcome) if row.there else f"not extrapolated: {row.refusal}",
+            outcome_words(row),
             row.words,
             row.there or MISSING,
             row.speedup if row.there else MISSING,

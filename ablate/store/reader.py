@@ -126,7 +126,8 @@ class StoreReader:
             NotFoundError: There is no such trial, or more than one.
         """
         check_argument("Store.trial: prefix", prefix, str, "the beginning of a trial's key", _KEYS)
-        matches = trials.c.key.startswith(prefix, autoescape=True)
+        # SQLite refuses patterns of more than 50,000 bytes; no key is nearly as long.
+        matches = trials.c.key.startswith(prefix[:1000], autoescape=True)
         query = select(trials.c.key).where(matches).order_by(trials.c.key).limit(3)
         with self._database.reading() as connection:
             records = queries.trials_of_keys(connection, list(connection.execute(query).scalars()))

@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from ablate.analysis.answer import Answer, answer_of
-from ablate.analysis.answer_rows import AnswerRow, GroupKey, in_answer
+from ablate.analysis.answer_rows import AnswerRow, GroupKey, answer_sentence, in_answer
 from ablate.analysis.changes import in_words, variant_titles
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.columns import shared_decimals
@@ -70,9 +70,16 @@ def show_evidence() -> None:
     except NotFoundError as error:
         st.error(prose(str(error)))
         return
-    title = f"{escape(row.words, 90)}{f' on {escape(task)}' if task else ''}: {escape(in_answer(row.verdict))}"
+    word, _, _ = _verdict_on(study_report, variant).partition(":")
+    title = f"{escape(row.words, 90)}{f' on {escape(task)}' if task else ''}: {escape(word)}"
     drawer = st.dialog(title, width=720, position="right", on_dismiss=_close)
     drawer(_draw)(study_report, variant, task)
+
+
+def _verdict_on(study_report: StudyReport, variant: str) -> str:
+    """The verdict on a variant with its reason, or why it has none."""
+    row = next(row for row in study_report.variants if row.name == variant)
+    return answer_sentence(row) or in_answer(row.verdict_cell)
 
 
 def _close() -> None:
@@ -82,7 +89,7 @@ def _close() -> None:
 def _draw(study_report: StudyReport, variant: str, task: str) -> None:
     explained, record = why(study_report, variant), study_report.record
     variants = {other.name: other for other in record.variants}
-    st.markdown(f"{prose(in_answer(explained.sentence))}  \n`{variant}`")
+    st.markdown(f"{prose(_verdict_on(study_report, variant))}  \n`{variant}`")
     _tasks(study_report, variant)
     _seeds(study_report, variant, task, explained.seeds)
     st.markdown("\n".join(f"- **{escape(label)}** {prose(text)}" for label, text in explained.facts.items()))
@@ -108,7 +115,7 @@ def _tasks(study_report: StudyReport, variant: str) -> None:
     for task, on_task in study_report.tasks.items():
         row = next((row for row in on_task.variants if row.name == variant), None)
         if row is not None and row.verdict_sentence:
-            st.markdown(f"- {evidence_link(task, at_task(variant, task))}: {prose(in_answer(row.verdict_sentence))}")
+            st.markdown(f"- {evidence_link(task, at_task(variant, task))}: {prose(answer_sentence(row))}")
 
 
 def _seeds(study_report: StudyReport, variant: str, task: str, differences_by_seed: Mapping[Any, float]) -> None:

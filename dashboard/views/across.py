@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.answer_rows import in_answer
+from ablate.analysis.answer_rows import answer_sentence
 from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.curves import Axis, Band, Loss, band, line
 from ablate.analysis.text import listed
@@ -122,7 +122,7 @@ def _verdict(study: str, variant: str, at: str) -> str:
         return ""
     parameters = {STUDY: study, WHY: variant} | ({STORE: at} if len(stores()) > 1 else {})
     where = address("answer", **parameters)
-    told = prose(in_answer(row.verdict_sentence))
+    told = prose(answer_sentence(row))
     return f"**{escape(study)}**, [{escape(study_report.titles[variant])}]({where}): {told}"
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ablate.analysis.answer_rows import in_answer
+from ablate.analysis.answer_rows import answer_sentence
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import AXES, Band, band, line
 from ablate.analysis.numbers import MISSING, count, decimals_for, duration, fixed, percent, scaled
@@ -194,10 +194,8 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge(trial.state, color=STATES[trial.state])  # type: ignore[arg-type]
         if row is not None and row.verdict_sentence:
-            word, _, reason = row.verdict_sentence.partition(": ")
-            said = f"The verdict on its variant: **{prose(in_answer(word))}**" + (
-                f", {prose(reason)}" if reason else ""
-            )
+            word, _, reason = answer_sentence(row).partition(": ")
+            said = f"The verdict on its variant: **{prose(word)}**" + (f", {prose(reason)}" if reason else "")
             st.markdown(f"{said} ({evidence_link('evidence', at_task(row.name, task))})", width="content")
     if trial.state is TrialState.DIVERGED:
         step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ablate.analysis.answer import Answer, answer_of
-from ablate.analysis.answer_rows import AnswerRow
+from ablate.analysis.answer_rows import AnswerRow, answer_sentence
 from ablate.analysis.columns import columns
 from ablate.analysis.numbers import bound_text
 from ablate.analysis.study import read_study
@@ -75,6 +75,17 @@ def printed(answer: Answer, width: int = 80, **options: object) -> str:
     with console.capture() as capture:
         print_answer(answer, console)
     return capture.get()
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_sentence_on_a_verdict_begins_with_the_word_of_its_group(direction: str) -> None:
+    effects = REMOVED | {"mixer": -0.5, "mlp": -0.05, "optimizer": 0.01}
+    report = read_study(study(effects, direction=direction), "a_study")
+    rows = {row.name: row for row in report.variants}
+    groups = {row.variant: group.key for group in answer_of(report).groups for row in group.rows}
+    assert {*groups.values()} == {"better", "ahead", "as good", "can go", "must stay", "undecided"}
+    for name, key in groups.items():
+        assert answer_sentence(rows[name]).startswith(key), name
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
@@ -667,7 +678,7 @@ def test_a_search_names_its_best_point_first_and_whether_fresh_seeds_confirm_it(
     traits = dataclasses.replace(made.record.traits, chooses=True, finds_best=True)
     made.record = dataclasses.replace(made.record, traits=traits)
     first = answered(made).headline[0]
-    assert first.startswith("Best of 3 points: without the norm, val_loss 2.")
+    assert first.startswith("Best of 2 points besides the baseline: without the norm, val_loss 2.")
     assert first.endswith("not confirmed on fresh seeds.")
 
 

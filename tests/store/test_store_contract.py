@@ -289,7 +289,7 @@ def test_a_trial_is_found_by_the_beginning_of_its_key(store: Store) -> None:
         if unique > 0:
             with pytest.raises(NotFoundError, match="Give more characters of the key"):
                 store.trial(key[: unique - 1])
-    for prefix in ("%", "_" * 64, "x"):
+    for prefix in ("%", "_" * 64, "x", "x" * 60_000):
         with pytest.raises(NotFoundError, match="there is no trial"):
             store.trial(prefix)
     before, after = sorted(keys)[6:8]

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from ablate.analysis.answer import Answer, verdicts_on_parts
-from ablate.analysis.answer_rows import AnswerRow, GroupKey, in_answer, verdict_word
+from ablate.analysis.answer_rows import AnswerRow, GroupKey, outcome_words, verdict_word
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.findings import Findings
 from ablate.analysis.ladder import Climbs, ScaleRow
@@ -372,7 +372,7 @@ def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callab
 
     def cells(row: ScaleRow) -> tuple[str, ...]:
         span = spans.get(row.words, Span(None, None, None))
-        outcome = in_answer(row.outcome) if row.there else "not extrapolated"
+        outcome = outcome_words(row) if row.there else "not extrapolated"
         drawn = palette.verdict(_OUTCOMES.get(row.outcome, row.outcome) if row.there else SELECTED)
         why = "" if row.there else f" <small>{escape(row.refusal)}</small>"
         return (
