@@ -42,7 +42,8 @@ class Answer:
         margin: How much worse matters, in its unit.
         worse: 1 where a larger metric is worse, else -1.
         reference: Name of the variant that all others are compared with: `baseline`, or of `add_one_in` the plainest.
-        baseline: Mean metric of that variant over its seeds; None if it has none, or another at each place of a sweep.
+        baseline: Mean metric of that variant over its seeds; None if it has none, or another at each place of a sweep or
+            for what fresh seeds confirm.
         decimals: With how many decimals values and differences are written, in all rows alike.
         unit: What is paired: `seed`, or `window` where nothing was trained.
         pairing: Whether and by what the variants are paired with the baseline: `paired by seed`.
@@ -113,7 +114,8 @@ def answer_of(report: StudyReport, *, letters: bool = True) -> Answer:
     trust = tuple(_in_words(line, groups, report) for line in trust_lines(report.answer.warnings))
     places = along(report, groups)
     swept = report.scaling is not None and report.scaling.is_swept
-    baseline = None if swept else report.baseline.mean(report.metric)
+    confirmed = any(row.confirmed for row in report.variants)  # beside the baseline with the same fresh seeds
+    baseline = None if swept or confirmed else report.baseline.mean(report.metric)
     return Answer(
         study=report.record.name,
         question=report.record.question or report.record.name,
