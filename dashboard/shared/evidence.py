@@ -175,7 +175,10 @@ def baseline_of(record: StudyRecord, variant: VariantRecord) -> VariantRecord:
 def show_differences(record: StudyRecord, variant: VariantRecord) -> None:
     """The fields of a variant's spec that differ from those of its baseline, as a table."""
     baseline = baseline_of(record, variant)
-    changed = differences(baseline.spec, variant.spec)
+    changed = sorted(
+        differences(baseline.spec, variant.spec),
+        key=lambda one: not one.path.startswith("training."),  # a tuned rate comes first
+    )
     rows = tuple(
         (change.path, *(_said(change.values.get(side)) for side in (0, 1))) for change in changed[:MOST_FIELDS]
     )
