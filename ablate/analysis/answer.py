@@ -42,8 +42,8 @@ class Answer:
         margin: How much worse matters, in its unit.
         worse: 1 where a larger metric is worse, else -1.
         reference: Name of the variant that all others are compared with: `baseline`, or of `add_one_in` the plainest.
-        baseline: Mean metric of that variant over its seeds; None if it has none, or another at each place of a sweep or
-            for what fresh seeds confirm.
+        baseline: Mean metric of that variant over its seeds; None if it has none, or another at each place of a
+            sweep or for what fresh seeds confirm.
         decimals: With how many decimals values and differences are written, in all rows alike.
         unit: What is paired: `seed`, or `window` where nothing was trained.
         pairing: Whether and by what the variants are paired with the baseline: `paired by seed`.
