@@ -110,10 +110,10 @@ class ConfirmingDesign(WrappingDesign):
 
     def further_trials(self) -> int | None:
         """Those of the inner design, and those that confirm."""
+        if self._asked:
+            return 0
         inner = super().further_trials()
-        if self._most is None or inner is None or self._asked:
-            return 0 if self._asked else None
-        return inner + len(self._seeds) * (1 + self._most)
+        return None if inner is None or self._most is None else inner + len(self._seeds) * (1 + self._most)
 
     def ask(self) -> list[Proposal]:
         """The proposals of the inner design, and after its last result those that confirm."""

@@ -60,8 +60,7 @@ class Forecast:
         evaluation: The seconds of an evaluation at this rate over the arithmetic of a forward pass; 0 if not known.
         device: Where the trials are trained: `cpu` or `cuda`.
         rates: Content hash of a variant to the rate of its structure, where one of its kinds is known: the same
-            arithmetic takes a recurrent kind two to three times as long as attention, and a narrow model twice as long
-            as a wide one.
+            arithmetic takes a recurrent kind longer than attention, and a narrow model longer than a wide one.
     """
 
     done: frozenset[str]
