@@ -1,4 +1,4 @@
-"""φ-attention written slowly and plainly for one sequence, and the comparison of kinds of φ-attention with it.
+"""φ-attention written slowly and plainly for one sequence.
 
 y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ) over the real s, causal over s ≤ t. φ takes one vector at a time.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from slow_forms import Slow, assert_equal_forms, perturbed
+from slow_forms import perturbed
 from torch import Tensor, nn
 
 from ablate.nn.pack.initial import stream
@@ -49,17 +49,3 @@ def attend(mixer: nn.Module, member: int, phi: Phi, causal: bool, x: Tensor, rea
             rows.append(top / bottom if bottom != 0 else top)
         joined.append(torch.stack(rows))
     return torch.cat(joined, 1) @ mixer.output.weight[member]
-
-
-def mask(length: int) -> Tensor:
-    """[K, B, T]: whole, padded on the right, padded on the left, with a hole; never all padding."""
-    place = torch.arange(length)
-    rows = [place >= 0, place <= length // 2, place >= length // 2, (place != length // 3) | (length == 1)]
-    return torch.stack(rows).view(K, B, length)
-
-
-def assert_same(mixer: nn.Module, slow: Slow, length: int, padded: bool) -> None:
-    """Outputs at real positions, and gradients of the input and of every parameter, equal those of the slow form."""
-    x = noise("x", K, B, length, D).requires_grad_()
-    real = mask(length) if padded else torch.ones(K, B, length, dtype=torch.bool)
-    assert_equal_forms(mixer, slow, x, real, padded=padded)

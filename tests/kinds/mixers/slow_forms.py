@@ -28,8 +28,23 @@ def perturbed(spec: MixerSpec, context: LayerContext) -> Any:
     return mixer
 
 
-def assert_equal_forms(mixer: nn.Module, slow: Slow, x: Tensor, real: Tensor, *, padded: bool) -> None:
-    """Outputs at real positions, and gradients of the input and of every parameter, equal those of the slow form."""
+def some_padding(length: int) -> Tensor:
+    """[2, 2, T]: padded on the right, on the left, in the middle, and not at all."""
+    at, half = torch.arange(length), (length + 1) // 2
+    return torch.stack([at < half, at >= length // 2, (at < length // 3) | (at >= half), at >= 0]).view(2, 2, length)
+
+
+def assert_equal_forms(mixer: nn.Module, slow: Slow, length: int, width: int, padded: bool) -> tuple[Tensor, Tensor]:
+    """Outputs at real positions, and gradients of the input and of every parameter, equal those of the slow form.
+
+    Args:
+        mixer: A pack of two.
+
+    Returns:
+        The input, and which of its tokens are real.
+    """
+    x = torch.randn(2, 2, length, width, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
+    real = some_padding(length) if padded else torch.ones(2, 2, length, dtype=torch.bool)
     fast = mixer(x, real if padded else None)
     reference = torch.stack(
         [torch.stack([slow(mixer, k, x[k, b], real[k, b].tolist()) for b in range(x.shape[1])]) for k in range(len(x))]
@@ -43,6 +58,7 @@ def assert_equal_forms(mixer: nn.Module, slow: Slow, x: Tensor, real: Tensor, *,
     ]
     for name, one, other in zip(names, *gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}")
+    return x, real
 
 
 def assert_token_by_token(mixer: Any, x: Tensor) -> tuple[Tensor, ...]:

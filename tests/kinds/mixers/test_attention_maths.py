@@ -74,12 +74,7 @@ def equations(mixer: Attention, k: int) -> Equations:
 @every_pair({"name": SETTINGS, "causal": [True, False], "padded": [False, True]})
 def test_attention_is_its_equations(name: str, causal: bool, padded: bool) -> None:
     mixer = attention(SETTINGS[name], causal)
-    x = torch.randn(K, B, T, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
-    real = torch.ones(K, B, T, dtype=torch.bool)
-    if padded:
-        real = torch.arange(T) < torch.tensor([[3, 7], [1, 5]])[..., None]
-        real[0, 1, 0] = False  # padding may stand on the left too
-    assert_equal_forms(mixer, lambda _, k, row, seen: equations(mixer, k)(row, seen), x, real, padded=padded)
+    assert_equal_forms(mixer, lambda _, k, row, seen: equations(mixer, k)(row, seen), T, D, padded)
 
 
 @every_pair({"name": SETTINGS, "causal": [True, False], "padded": [False, True]})

@@ -158,10 +158,8 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @every_pair({"name": FORMS, "causal": [True, False], "padded": [False, True]})
 def test_attention_is_its_equations(name: str, causal: bool, padded: bool) -> None:
     settings, context = FORMS[name]
-    mixer, x = attention(settings, causal=causal, **context), noise("x", K, B, T, D)
-    place = torch.arange(T)
-    real = torch.stack([place < 5, place >= 2] * 2).view(K, B, T) if padded else torch.ones(K, B, T, dtype=torch.bool)
-    assert_equal_forms(mixer, slow, x, real, padded=padded)
+    mixer = attention(settings, causal=causal, **context)
+    x, real = assert_equal_forms(mixer, slow, T, D, padded)
     if mixer.gate is None and not mixer.spec.exclusive:  # what remains is the attention matrix
         by_matrix = mixer.matrix(x, real if padded else None) @ heads_of(mixer, mixer.value(x))
         joined = mixer.output(by_matrix.transpose(2, 3).flatten(3))

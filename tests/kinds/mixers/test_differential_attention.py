@@ -69,10 +69,7 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_it_is_its_equations(name: str, padded: bool) -> None:
     settings, more = FORMS[name]
     mixer = differential(settings, replace(CONTEXT, pack=2, **more))
-    x = torch.randn(2, 2, T, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
-    place = torch.arange(T)
-    real = torch.stack([place < 8, place >= 3] * 2).view(2, 2, T) if padded else torch.ones(2, 2, T, dtype=torch.bool)
-    assert_equal_forms(mixer, slow, x, real, padded=padded)
+    assert_equal_forms(mixer, slow, T, D, padded)
 
 
 @pytest.mark.independent_check("mixers", "differential_attention", against="DiffLlama of `transformers`")

@@ -17,7 +17,6 @@ from ablate.kinds.mixers.latent_attention import LatentAttentionSpec
 from ablate.kinds.norms.rms import RMSNormSpec
 from ablate.kinds.positions.rotary import Rotary, RotarySpec
 from ablate.nn.model import build_model
-from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
@@ -55,10 +54,7 @@ def slow(mixer: Any, k: int, x: Tensor, real: list[bool]) -> Tensor:
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 def test_it_is_its_equations(causal: bool, window: int | None, padded: bool) -> None:
     mixer = latent(WIDTHS, replace(CONTEXT, pack=2, causal=causal, window=window))
-    x = torch.randn(2, 2, T, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
-    place = torch.arange(T)
-    real = torch.stack([place < 8, place >= 3] * 2).view(2, 2, T) if padded else torch.ones(2, 2, T, dtype=torch.bool)
-    assert_equal_forms(mixer, slow, x, real, padded=padded)
+    assert_equal_forms(mixer, slow, T, D, padded)
 
 
 def test_queries_of_low_rank_keep_the_contract() -> None:

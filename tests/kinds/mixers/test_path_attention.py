@@ -76,11 +76,7 @@ def slow(mixer: Any, member: int, x: Tensor, real: list[bool]) -> Tensor:
 def test_each_form_is_the_paper_s(name: str, padded: bool) -> None:
     spec = PathAttentionSpec.model_validate({"kind": "path_attention", **FORMS[name]})
     mixer = perturbed(spec, CONTEXT)
-    x = torch.randn(2, 2, T, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
-    real = torch.ones(2, 2, T, dtype=torch.bool)
-    if padded:
-        real[:, 0, 6:], real[:, 1, 3] = False, False
-    assert_equal_forms(mixer, slow, x, real, padded=padded)
+    x, _ = assert_equal_forms(mixer, slow, T, D, padded)
     assert spec.cost(CONTEXT, T).parameters == sum(value[0].numel() for value in mixer.parameters())
     assert spec.cache(CONTEXT, T) == sum(kept[0, 0].numel() for kept in assert_token_by_token(mixer, x))
 
