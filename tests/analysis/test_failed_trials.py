@@ -70,17 +70,6 @@ def test_the_answer_says_what_was_lost_and_asks_for_no_seeds(baseline: TrialStat
     assert (asked.passed, asked.next) == ("undecided", (step,) if step.arguments else ())
 
 
-def test_before_its_first_look_a_schedule_is_named_and_no_estimate_is_made() -> None:
-    made = fake_store({"baseline": ({}, 10), "a=x": ({}, 9)}, seeds=2)
-    made.record = dataclasses.replace(made.record, space={"design": {"seeds": {"start": 3, "max": 8}}})
-    for seed in range(2):
-        made.add("baseline", seed, {"val_loss": 3.0 + seed})
-        made.add("a=x", seed, {"val_loss": 3.1 + seed})
-    assert read_study(made, "a_study").answer.sentences == (
-        "Too few results to judge a=x: at least 3 paired seeds are required.",
-    )
-
-
 @pytest.mark.parametrize("name", ["terminal", "md", "html", "latex"])
 def test_a_report_lists_what_failed_with_its_reason_once(name: str) -> None:
     text = render_report(read_findings(study(TrialState.FINISHED, TrialState.FAILED), "a_study"), name)

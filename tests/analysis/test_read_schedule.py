@@ -69,9 +69,11 @@ def test_a_schedule_that_is_used_up_says_so() -> None:
 
 def test_before_its_first_look_a_schedule_decides_nothing() -> None:
     losses = {"baseline": [3.0, 3.1], "far=x": [9.0, 9.1]}
-    verdict = read_study(store_of(losses, {"start": 3, "max": 8}), "a_study").variants[1].verdict
+    report = read_study(store_of(losses, {"start": 3, "max": 8}), "a_study")
+    verdict = report.variants[1].verdict
     assert verdict is not None
     assert verdict.sentence == "undecided: at least 3 paired seeds are required, 2 finished"
+    assert report.answer.sentences == ("Too few results to judge far=x: at least 3 paired seeds are required.",)
 
 
 def test_the_answer_says_which_verdicts_hold_together() -> None:

@@ -44,3 +44,15 @@ def drive(design: Design, landscape: Landscape, reverse: bool = False) -> list[P
         for proposal in reversed(proposals) if reverse else proposals:
             design.tell(proposal.point, proposal.seed, landscape(proposal.point, proposal.seed))
     return asked
+
+
+def resume(design: Design, landscape: Landscape, stored: Sequence[Proposal]) -> list[Proposal]:
+    """What a new design asks for if it is told at once what is stored, as by the driver, and the rest one by one."""
+    known = {(proposal.point.name, proposal.seed) for proposal in stored}
+    asked, waiting = list[Proposal](), list[Proposal]()
+    while (proposals := design.ask()) or waiting:
+        asked += proposals
+        waiting += [one for one in proposals if (one.point.name, one.seed) not in known]
+        for one in [one for one in proposals if one not in waiting] if proposals else [waiting.pop()]:
+            design.tell(one.point, one.seed, landscape(one.point, one.seed))
+    return asked

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from design_contexts import a_context, drive
+from design_contexts import a_context, drive, resume
 
 from ablate.designs.base import BASELINE, Design, Point, Proposal
 from ablate.designs.wrappers import TIMING_STEPS, TimedDesign, TunedDesign, tuning_rank
@@ -111,20 +111,7 @@ def test_resumed_by_telling_and_in_any_order(spec: dict[str, Any]) -> None:
     whole = drive(tuned(spec), loss)
     assert plain(drive(tuned(spec), loss, reverse=True)) == plain(whole)
     for done in (1, len(whole) // 3, len(whole) - 1):
-        stored = {(p.point.name, p.seed): loss(p.point, p.seed) for p in whole[:done]}
-        design, asked = tuned(spec), list[Proposal]()
-        waiting: list[Proposal] = []
-        while (proposals := design.ask()) or waiting:
-            asked += proposals
-            for proposal in proposals:
-                if (proposal.point.name, proposal.seed) in stored:
-                    design.tell(proposal.point, proposal.seed, stored[proposal.point.name, proposal.seed])
-                else:
-                    waiting.append(proposal)
-            if not proposals:
-                proposal = waiting.pop()
-                design.tell(proposal.point, proposal.seed, loss(proposal.point, proposal.seed))
-        assert plain(asked) == plain(whole)
+        assert plain(resume(tuned(spec), loss, whole[:done])) == plain(whole)
 
 
 def test_verdicts_keep_their_error_rates() -> None:

@@ -93,12 +93,20 @@ def test_a_member_that_diverges_is_stored_at_once_and_no_longer_tracked(run: Run
     assert all([point.step for point in store.curves([end.key])[end.key]] == [0] for end in gone)
 
 
-def test_a_pack_that_does_not_fit_into_memory_is_split_and_the_study_continues(run: Run, store: Store) -> None:
+@pytest.mark.parametrize(
+    ("deaths", "broken"),
+    [(0, ("OutOfMemoryError: CUDA out of memory.", "Traceback ...")), (3, ("its worker died", "", ""))],
+    ids=["out of memory", "workers died again and again"],
+)
+def test_a_pack_that_does_not_fit_is_split_and_the_study_continues(
+    deaths: int, broken: tuple[str, ...], run: Run, store: Store
+) -> None:
     def two_fit(job: Job, attempt: int) -> Sequence[Message]:
         if len(job.members) <= 2:
             return finish(job, attempt)
         begun = Happened(job.number, measured(0, *[3.0] * len(job.members)))
-        return [begun, Broken(job.number, "OutOfMemoryError: CUDA out of memory.", "Traceback ...")]
+        died = [JobRestarted(job.number, "its worker was killed because its node ran out of memory")] * deaths
+        return [begun, *died, Broken(job.number, *broken)]
 
     engine, log = ScriptedEngine(two_fit, size=1), Log()
     result = run(engine, most=8, observer=log)
@@ -107,18 +115,6 @@ def test_a_pack_that_does_not_fit_into_memory_is_split_and_the_study_continues(r
     assert [size for what, _, size in log.told if what == "split"] == [8, 4]
     keys = [planned.key for planned in store.study("sample").planned]
     assert all([p.step for p in curve] == [0, 1, 2] for curve in store.curves(keys).values()), "begun curves are gone"
-
-
-def test_a_pack_whose_workers_died_again_and_again_is_halved(run: Run) -> None:
-    def two_survive(job: Job, attempt: int) -> Sequence[Message]:
-        if len(job.members) <= 2:
-            return finish(job, attempt)
-        deaths = [JobRestarted(job.number, "its worker was killed because its node ran out of memory")] * 3
-        return [*deaths, Broken(job.number, "its worker died", "", "")]
-
-    engine = ScriptedEngine(two_survive, size=1)
-    assert run(engine, most=8).trained == 8
-    assert sizes(engine) == [8, 4, 2, 2, 2, 2]
 
 
 def test_a_pack_whose_worker_was_killed_continues_as_the_pack_it_was(run: Run, store: Store) -> None:
