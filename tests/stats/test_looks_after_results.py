@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ablate.stats import ExtendedSeeds, SeedSchedule, judge, seeds_declared
+from ablate.stats import ExtendedSeeds, SeedPlan, SeedSchedule, judge, seeds_declared
 from ablate.stats.calibrate import decide, rate
 
 MARGIN, SD, COMPARISONS = 0.05, 0.02, 6_000
@@ -42,30 +42,30 @@ def test_without_the_memory_of_the_first_look_a_study_is_wrong_more_often() -> N
     assert rate(wrong).low > SIX
 
 
-def test_a_verdict_of_the_first_look_stays_and_a_later_one_needs_more() -> None:
+@pytest.mark.parametrize("plan", [SeedSchedule(3, 12), ExtendedSeeds((3, SeedSchedule(3, 12)))], ids=["one", "added"])
+def test_a_decision_stays_when_seeds_are_added(plan: SeedPlan) -> None:
     rng, words = np.random.default_rng(2), []
-    extended = ExtendedSeeds((3, SeedSchedule(3, 12)))
     for _ in range(60):
-        row = dict(enumerate((rng.uniform(0, 0.1) + rng.normal(0, SD, 12)).tolist()))
+        row = dict(enumerate((rng.uniform(-0.1, 0.1) + rng.normal(0, SD, 12)).tolist()))
         zeros, decided = dict.fromkeys(row, 0.0), ""
         for seeds in range(2, 13):
             some = {seed: row[seed] for seed in range(seeds)}
-            word = judge(some, zeros, margin=MARGIN, direction="minimize", schedule=extended).word
-            assert decided in ("", word)
+            word = judge(some, zeros, margin=MARGIN, direction="minimize", schedule=plan).word
+            assert word in (decided, "better") if decided == "not needed" else decided in ("", word)
             decided = "" if word == "undecided" else word
         words.append(decided)
-    assert {"", "needed", "not needed"} == set(words)
+    assert {"needed", "not needed", "better"} <= set(words)
 
 
-def test_p_values_reject_where_the_looks_do() -> None:
+@pytest.mark.parametrize(("truth", "word"), [(0.09, "needed"), (0.01, "not needed"), (-0.09, "better")])
+def test_p_values_reject_where_the_looks_do(truth: float, word: str) -> None:
     # Holm's procedure asks at which error rate a comparison would be decided; at 5 % that is the rule itself.
     rng = np.random.default_rng(3)
-    for declared in ((3, 6), (3, SeedSchedule(3, 10)), (2, 5, 8)):
-        extended = ExtendedSeeds(declared)
-        for _ in range(200):
-            row = dict(enumerate((0.09 + rng.normal(0, SD, extended.max)).tolist()))
-            verdict = judge(row, dict.fromkeys(row, 0.0), margin=MARGIN, direction="minimize", schedule=extended)
-            assert (verdict.p_needed < 0.05) == (verdict.word == "needed")
+    for plan in (SeedSchedule(3, 10), *map(ExtendedSeeds, ((3, 6), (3, SeedSchedule(3, 10)), (2, 5, 8)))):
+        for _ in range(70):
+            row = dict(enumerate((truth + rng.normal(0, SD, plan.max)).tolist()))
+            verdict = judge(row, dict.fromkeys(row, 0.0), margin=MARGIN, direction="minimize", schedule=plan)
+            assert (getattr(verdict, f"p_{word.replace(' ', '_')}") < 0.05) == (verdict.word == word)
 
 
 def test_fewer_pairs_than_were_declared_are_looked_at() -> None:

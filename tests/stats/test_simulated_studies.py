@@ -95,18 +95,6 @@ def test_the_simulated_rule_is_the_rule_of_verdicts(seeds: int, schedule: SeedSc
     assert len(set(words)) == 4
 
 
-def test_a_decision_stays_when_seeds_are_added() -> None:
-    rng = np.random.default_rng(10)
-    for _ in range(60):
-        row = dict(enumerate((rng.uniform(-0.1, 0.1) + rng.normal(0, SD, 12)).tolist()))
-        zeros, decided = dict.fromkeys(row, 0.0), ""
-        for seeds in range(2, 13):
-            some = {seed: row[seed] for seed in range(seeds)}
-            word = judge(some, zeros, margin=MARGIN, direction="minimize", schedule=SeedSchedule(3, 12)).word
-            assert word in (decided, "better") if decided == "not needed" else decided in ("", word)
-            decided = "" if word == "undecided" else word
-
-
 def test_a_monte_carlo_interval_holds_what_it_says() -> None:
     assert (rate(np.zeros(10, bool)).low, rate(np.ones(10, bool)).high) == (0.0, 1.0)
     rng = np.random.default_rng(11)
