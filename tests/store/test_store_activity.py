@@ -82,14 +82,6 @@ def test_a_trial_is_held_as_long_as_its_driver_lives(store: Store, location: str
         assert not begin_trial(store, one, "baseline", 0)
 
 
-def test_a_failed_trial_is_free_at_once(store: Store, location: str) -> None:
-    begin(store)
-    with store.lease("one") as one, open_store(location) as other, other.lease("two") as two:
-        begin_trial(store, one, "baseline", 0)
-        store.record_outcome(outcome("baseline", 0, TrialState.FAILED), HERE, one.token)
-        assert begin_trial(other, two, "baseline", 0)
-
-
 def test_the_latest_failures_are_reported_with_their_reasons(store: Store) -> None:
     begin(store, seeds=9)
     with store.lease("s") as lease:
@@ -103,12 +95,14 @@ def test_the_latest_failures_are_reported_with_their_reasons(store: Store) -> No
     assert driver.failures == tuple(FailedTrial("baseline", seed, f"no {seed}\nmore") for seed in (6, 5, 4, 3, 2))
 
 
-def test_what_older_versions_left_running_is_free(store: Store) -> None:
+def test_what_failed_or_was_left_running_by_older_versions_is_free_at_once(store: Store, location: str) -> None:
     begin(store)
     key = start(store, "baseline", 0)
-    with store.lease("one") as one:
+    with store.lease("one") as one, open_store(location) as other, other.lease("two") as two:
         assert begin_trial(store, one, "baseline", 0)
-    assert store.trials([key])[key].attempts == 1
+        assert store.trials([key])[key].attempts == 1
+        store.record_outcome(outcome("baseline", 0, TrialState.FAILED), HERE, one.token)
+        assert begin_trial(other, two, "baseline", 0)
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
