@@ -87,10 +87,18 @@ def test_intervals_that_may_be_lopsided_are_explained(monkeypatch: pytest.Monkey
 
 
 def test_the_number_that_is_shown_is_the_one_that_machines_get() -> None:
-    report = read_study(made(), "a_study")
+    """And beside each stand both ends of its interval, if it has one."""
+    store = made()
+    store.time("norm=none", [1250.0, 1210.0, 1230.0], [1000.0, 990.0, 1010.0])
+    report = read_study(store, "a_study")
     (_, row) = report.variants
     values = machine_row(row, columns(report))
     numbers = {column.key: cell.number for column in columns(report) if (cell := column.text(row)).number is not None}
+    assert numbers.keys() == {"parameters", "parameter_change", "val_loss", "difference", "relative_speed"}
+    for column in columns(report):
+        assert numbers.get(column.key) in (None, *column.values(row).values())
+    for key, prefix in {"val_loss": "", "difference": "difference_", "relative_speed": "relative_speed_"}.items():
+        assert values[f"{prefix}low"] < numbers[key] < values[f"{prefix}high"]
     assert math.isclose(numbers["difference"], 0.2 + (1 / 90 - 1 / 100), rel_tol=1e-9)
     assert numbers["difference"] == values["difference"]
     assert numbers["val_loss"] == values["mean"] == row.metrics["val_loss"].mean

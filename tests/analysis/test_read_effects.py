@@ -88,6 +88,17 @@ def test_a_search_has_effects_and_too_few_variants_leave_interactions_out() -> N
     assert estimates(many)["a=off:b=off"] == pytest.approx(0.4, abs=1e-6)
 
 
+def test_interactions_are_estimated_as_long_as_they_are_few_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = run({"kind": "grid", "seeds": 2}, {**ABC, "d": ("on", "half", "off")}, landscape)
+    whole = read_effects(made, "a_study")
+    assert whole is not None
+    for most in (len(whole.interactions), len(whole.interactions) - 1):
+        monkeypatch.setattr("ablate.analysis.effects.MOST_TERMS", most)
+        found = read_effects(made, "a_study")
+        assert found is not None
+        assert found.interactions_left_out == (most < len(whole.interactions))
+
+
 def test_one_switch_at_a_time_has_no_effects_of_this_sort() -> None:
     made = run({"kind": "leave_one_out", "seeds": 2}, ABC, landscape)
     assert read_effects(made, "a_study") is None
