@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, create_engine, inspect, text
 
 from ablate.store import (
     CurvePoint,
@@ -150,3 +151,29 @@ def sql(location: str | Path) -> Iterator[Connection]:
 
 def now() -> datetime:
     return datetime.now(UTC)
+
+
+def description(connection: Connection) -> dict[str, dict[str, Any]]:
+    """All that defines the tables of a database except the order of their columns."""
+    tables = inspect(connection)
+    options: dict[str, list[Any]] = {}  # WITHOUT ROWID and STRICT, which SQLAlchemy before 2.1 does not reflect
+    if connection.dialect.name == "sqlite":
+        options = {row.name: [row.wr, row.strict] for row in connection.execute(text("PRAGMA table_list"))}
+    return {
+        name: {
+            "columns": {
+                column["name"]: (str(column["type"]), column["nullable"], column["default"])
+                for column in tables.get_columns(name)
+            },
+            "primary key": tables.get_pk_constraint(name),
+            "foreign keys": by_name(tables.get_foreign_keys(name)),
+            "unique": by_name(tables.get_unique_constraints(name)),
+            "indexes": by_name(tables.get_indexes(name)),
+            "options": options.get(name),
+        }
+        for name in tables.get_table_names()
+    }
+
+
+def by_name(constraints: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return sorted(constraints, key=lambda constraint: str(constraint["name"]))

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from store_samples import HERE, as_record, draft, outcome, planned, variant
+from store_samples import HERE, as_record, description, draft, outcome, planned, sql, variant
 
 from ablate.errors import StoreError, StudyBusyError
 from ablate.store import TrialState, open_store
@@ -55,6 +55,9 @@ def test_an_older_store(tmp_path: Path, name: str, create: bool) -> None:
         assert (summary.variants, summary.planned) == (2, 4)
         assert (summary.finished, summary.diverged, summary.failed, summary.running) == (1, 1, 0, 1)
         assert store.record_outcome(outcome("baseline", 1), HERE)
+    open_store(tmp_path / "new.db").close()
+    with sql(tmp_path / name) as upgraded, sql(tmp_path / "new.db") as new:
+        assert description(upgraded) == description(new)
 
 
 def test_a_store_of_a_version_before_the_first_release_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, func, inspect, select, text
+from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
-from store_samples import HERE, as_record, begin, curve, digest, draft, outcome, planned, sql, start, variant
+from store_samples import (
+    HERE,
+    as_record,
+    begin,
+    curve,
+    description,
+    digest,
+    draft,
+    outcome,
+    planned,
+    sql,
+    start,
+    variant,
+)
 
 from ablate.errors import NotFoundError, UnreadableWarning
 from ablate.roles import TrialRole
-from ablate.store import Store, TrialState, open_store
+from ablate.store import Store, TrialState, open_store, records
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
-from ablate.store.records import Declaration, Mark, Recording, SharedTrials, SpeedTiming
+from ablate.store.records import Declaration, DesignTraits, Mark, Recording, SharedTrials, SpeedTiming
 from ablate.store.tables import TIMED_AT, curves, environments, metadata, recordings, study_trials, trials
 
 
@@ -137,13 +149,14 @@ def test_a_timing_beside_a_baseline_replaces_that_beside_the_same_and_is_no_reco
     assert store.trial(key) == as_record(ended)
 
 
-def test_recordings_and_timings_that_cannot_be_read_are_counted_and_left_out(store: Store) -> None:
+def test_what_cannot_be_read_is_counted_and_left_out(store: Store) -> None:
     begin(store)
     ended = replace(outcome("baseline", 0), recordings=(Recording(3, {"spread": {"block 1 mixer": 1.5}}),))
     timed = outcome("no_norm", 1)
     assert store.record_outcome(ended, HERE)
     assert store.record_outcome(timed, HERE)
     with store._database.writing() as connection:
+        connection.execute(text("UPDATE study_trials SET role = 'none' WHERE variant = 'no_norm' AND seed = 0"))
         connection.execute(
             recordings.insert(),
             [
@@ -155,6 +168,26 @@ def test_recordings_and_timings_that_cannot_be_read_are_counted_and_left_out(sto
         assert store.recordings(ended.key) == ended.recordings
     with pytest.warns(UnreadableWarning, match=r"^the timings of 1 of 1 trials cannot be read .*check-store"):
         assert store.timings([ended.key, timed.key]) == {}
+    with pytest.warns(UnreadableWarning, match=r"^of the study 's' 1 of 4 planned trials cannot be read .*check-store"):
+        assert len(store.study("s").planned) == 3
+
+
+def test_what_rows_of_older_versions_lack_is_nothing_but_for_what_is_listed_here() -> None:
+    traits = DesignTraits(chooses=False, adds_seeds=True, plans_points=True, sets_values=False, finds_best=False)
+    listed = {
+        "PlannedTrial.role": TrialRole.COMPARISON,
+        "TrialRecord.attempts": 1,
+        "RunningTrial.precision": "fp32",
+        "DesignTraits.adds_seeds": True,
+        "DesignTraits.plans_points": True,
+        "StudyDraft.traits": traits,
+        "StudyRecord.traits": traits,
+        "StudyRecord.studies": 1,
+        "JudgedRuns.named": True,
+    }
+    kinds = [kind for kind in vars(records).values() if is_dataclass(kind) and kind.__module__ == records.__name__]
+    found = {f"{kind.__name__}.{one.name}": one.default for kind in kinds for one in fields(kind)}
+    assert {name: default for name, default in found.items() if default is not MISSING and default} == listed
 
 
 def test_a_failed_trial_can_be_run_again(store: Store) -> None:
@@ -356,32 +389,6 @@ def test_a_new_store_has_the_tables_that_the_migrations_make(store: Store, locat
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == SCHEMA_VERSION
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
-
-
-def description(connection: Connection) -> dict[str, dict[str, Any]]:
-    """All that defines the tables of a database except the order of their columns."""
-    tables = inspect(connection)
-    options: dict[str, list[Any]] = {}  # WITHOUT ROWID and STRICT, which SQLAlchemy before 2.1 does not reflect
-    if connection.dialect.name == "sqlite":
-        options = {row.name: [row.wr, row.strict] for row in connection.execute(text("PRAGMA table_list"))}
-    return {
-        name: {
-            "columns": {
-                column["name"]: (str(column["type"]), column["nullable"], column["default"])
-                for column in tables.get_columns(name)
-            },
-            "primary key": tables.get_pk_constraint(name),
-            "foreign keys": by_name(tables.get_foreign_keys(name)),
-            "unique": by_name(tables.get_unique_constraints(name)),
-            "indexes": by_name(tables.get_indexes(name)),
-            "options": options.get(name),
-        }
-        for name in tables.get_table_names()
-    }
-
-
-def by_name(constraints: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return sorted(constraints, key=lambda constraint: str(constraint["name"]))
 
 
 def test_the_state_beside_a_plan_is_that_of_the_trial(store: Store, location: str) -> None:
