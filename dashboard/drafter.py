@@ -19,7 +19,6 @@ from ruamel.yaml.error import YAMLError
 
 from ablate.analysis.changes import NOTHING, change_of
 from ablate.analysis.findings import read_findings
-from ablate.cli.starting_points import write_space
 from ablate.designs.base import FixedDesign
 from ablate.errors import AblateError
 from ablate.locations import cache_folder, temporary_folder
@@ -37,7 +36,7 @@ from ablate.render.terminal.cost import Priced, cost_json
 from ablate.render.terminal.plan import further_trials
 from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
-from ablate.spec.named import block_names, named_block, shipped_spaces
+from ablate.spec.named import block_names, named_block, shipped_spaces, write_space
 from ablate.spec.reading import load_space
 from ablate.spec.schema import space_schema
 from ablate.spec.sentences import describe

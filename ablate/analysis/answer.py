@@ -15,10 +15,9 @@ from ablate.analysis.columns import shared_decimals
 from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.headline import headline, named, reference_of
 from ablate.analysis.ladder import ScaleRow, scale_rows
-from ablate.analysis.numbers import decimals_for
+from ablate.analysis.numbers import counted, decimals_for, few
 from ablate.analysis.report import StudyReport
 from ablate.analysis.suite import Suite, suite_of
-from ablate.analysis.text import counted, few
 from ablate.analysis.warnings import WHICH, StudyWarning, trust_lines
 from ablate.spec.design import BASELINE
 

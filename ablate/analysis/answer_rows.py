@@ -10,12 +10,11 @@ from typing import Literal
 
 from ablate.analysis.judging import deciding_bounds
 from ablate.analysis.ladder import ScaleRow
-from ablate.analysis.numbers import bound_text
+from ablate.analysis.numbers import bound_text, listed, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import baselines_of
 from ablate.analysis.scaling import Scaling
-from ablate.analysis.text import listed, plural
 from ablate.analysis.trivial import with_article
 from ablate.errors import NotFoundError
 from ablate.spec.design import BASELINE, split_place

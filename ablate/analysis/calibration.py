@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ablate.analysis.numbers import plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import StudyReader, seed_schedule
 from ablate.analysis.study import read_study
-from ablate.analysis.text import plural
 from ablate.errors import NotFoundError
 from ablate.stats import SeedPlan
 from ablate.stats.bounds import LEAST_PAIRS

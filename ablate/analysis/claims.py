@@ -23,10 +23,10 @@ from typing import Any, Literal
 
 from ablate.analysis.fairness import Tuning
 from ablate.analysis.judging import Allowances, read_allowances
+from ablate.analysis.numbers import plural
 from ablate.analysis.results import Results
 from ablate.analysis.runs import VariantRuns, baselines_of, seed_schedule
 from ablate.analysis.scaling import NO_PLACES, Places
-from ablate.analysis.text import plural
 from ablate.metrics import COSTS, COUNTED
 from ablate.spec.claims import ClaimSpec, ComparisonClaim, NumberClaim, OrderClaim, TrendClaim, position
 from ablate.stats import (

@@ -12,11 +12,10 @@ from functools import partial
 
 from ablate.analysis.answer_rows import withheld_in_words
 from ablate.analysis.course import course_cell
-from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times_within, with_interval
+from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, plural, times_within, with_interval
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.slices import varied_values
-from ablate.analysis.text import plural
 from ablate.stats import Interval, PairedDifference, sign_flip
 from ablate.stats.bounds import LEAST_PAIRS, at_least, at_most
 from ablate.stats.further import in_percent

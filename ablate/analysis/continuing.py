@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ablate.analysis.answer_rows import compared_rows, included, lost_its_pairs, removed_settings
 from ablate.analysis.ladder import next_rung
+from ablate.analysis.numbers import few, listed, new_part, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
-from ablate.analysis.text import few, listed, new_part, plural
 from ablate.spec.paths import longer
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.further import MOST_FURTHER_SEEDS, in_percent

@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.analysis.curves import Line, share, versus
+from ablate.analysis.numbers import listed, shortened
 from ablate.analysis.rows import Course, JudgingRule, MeasuredCourse, StepsToBaseline, VariantRow
 from ablate.analysis.runs import Curve, VariantRuns
-from ablate.analysis.text import listed, shortened
 from ablate.analysis.times import first_at, losses_of
 from ablate.metrics import CURVE_METRIC
 from ablate.spec.schedule import ScheduleSpec

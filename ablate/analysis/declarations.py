@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ablate.analysis.numbers import listed, plural
 from ablate.analysis.runs import StudyReader
-from ablate.analysis.text import listed, plural
 from ablate.analysis.warnings import StudyWarning
 from ablate.spec.code import code_changes
 from ablate.stats import ExtendedSeeds, SeedPlan

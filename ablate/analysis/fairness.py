@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ablate.analysis.numbers import listed, plural
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
-from ablate.analysis.text import listed, plural
 from ablate.roles import TrialRole
 from ablate.spec.paths import value_at
 from ablate.spec.suite import at_task

@@ -8,9 +8,9 @@ from typing import Literal
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import compared_row, compared_rows
 from ablate.analysis.continuing import NextStep, next_steps
+from ablate.analysis.numbers import listed
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.text import listed
 from ablate.errors import ArgumentError
 from ablate.store.records import TrialState
 

@@ -11,10 +11,9 @@ from textwrap import wrap
 from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey, compared_rows, in_answer
 from ablate.analysis.changes import setting_changes
 from ablate.analysis.effects import EffectRow
-from ablate.analysis.numbers import decimals_for, fixed, percent
+from ablate.analysis.numbers import decimals_for, few, fixed, listed, new_part, percent, plural, replaced
 from ablate.analysis.path import takes_path
 from ablate.analysis.report import StudyReport
-from ablate.analysis.text import few, listed, new_part, plural, replaced
 from ablate.analysis.warnings import StudyWarning
 from ablate.spec.design import BASELINE, split_place
 

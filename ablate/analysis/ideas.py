@@ -8,8 +8,8 @@ from typing import Literal
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.answer_rows import compared_rows
+from ablate.analysis.numbers import plural
 from ablate.analysis.study import read_study
-from ablate.analysis.text import plural
 from ablate.stats.schedule import ERROR
 from ablate.store.reader import StoreReader
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ablate.analysis.fairness import Tuning
+from ablate.analysis.numbers import plural
 from ablate.analysis.rows import JudgingRule
 from ablate.analysis.runs import VariantRuns, baselines_of, pairs_windows, seed_schedule
-from ablate.analysis.text import plural
 from ablate.analysis.times import Target
 from ablate.analysis.trivial import nothing_learnt, standings_of, trivial_baselines
 from ablate.spec.fairness import BUDGET

@@ -11,10 +11,10 @@ from ablate.analysis.declarations import Redeclaration
 from ablate.analysis.effects import StudyEffects
 from ablate.analysis.fairness import MatchedBudgets, Tuning
 from ablate.analysis.ladder import Climbs
+from ablate.analysis.numbers import counted, plural
 from ablate.analysis.rows import JudgingRule, VariantRow
 from ablate.analysis.runs import Failure, baselines_of
 from ablate.analysis.scaling import Scalings
-from ablate.analysis.text import counted, plural
 from ablate.analysis.trivial import Scale, Standing, TrivialBaseline, behind, learning_warnings, nothing_learnt
 from ablate.analysis.warnings import StudyWarning, assumption
 from ablate.metrics import Metric

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from ablate.analysis.text import listed, plural
+from ablate.analysis.numbers import listed, plural
 from ablate.analysis.times import Target, costs_by_round, rates_by_seed
 from ablate.designs.ladder import RUNG
 from ablate.metrics import CACHE, COSTS, DECODE, INFERENCE, PREFILL, TIMED

@@ -13,10 +13,9 @@ from typing import Literal
 from ablate.analysis.changes import changes_of
 from ablate.analysis.fairness import read_tuning
 from ablate.analysis.judging import Allowances, compare_trials, missing_seeds, read_allowances, rule_of, withheld
-from ablate.analysis.numbers import scaled
+from ablate.analysis.numbers import listed, scaled, shortened
 from ablate.analysis.rows import JudgingRule
 from ablate.analysis.runs import StudyReader, VariantRuns, on_rung, read_runs
-from ablate.analysis.text import listed, shortened
 from ablate.analysis.trivial import behind, nothing_learnt, standings_of
 from ablate.designs.ladder import at_rung
 from ablate.spec.design import BASELINE

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from ablate.analysis.changes import Change
-from ablate.analysis.numbers import decimals_for, fixed
+from ablate.analysis.numbers import decimals_for, fixed, listed, plural, shortened
 from ablate.analysis.rows import JudgingRule, VariantRow
 from ablate.analysis.runs import first_line
-from ablate.analysis.text import listed, plural, shortened
 from ablate.stats import Direction, SeedPlan, SeedSchedule
 from ablate.stats.bounds import LEAST_PAIRS, at_least, at_most
 from ablate.stats.further import MOST_FURTHER_SEEDS, advised_schedule, in_percent

@@ -269,3 +269,40 @@ def _seconds_left(trials: Iterable[TrialRecord], planned: int) -> float | None:
     ends = sorted(trial.finished_at for trial in ended if trial.finished_at is not None)
     recent = ends[-PACE:]
     return left * (recent[-1] - recent[0]).total_seconds() / (len(recent) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialLine:
+    """A trial that a study planned.
+
+    Attributes:
+        key: Content hash (hex).
+        variant: Name of the variant in the study.
+        seed: Its seed.
+        state: Its state.
+        metrics: Final metrics by name; empty unless finished.
+        objective: Name of the metric that the study looks at.
+    """
+
+    key: str
+    variant: str
+    seed: int
+    state: TrialState
+    metrics: dict[str, float]
+    objective: str
+
+
+def list_trials(store: StudyReader, name: str) -> list[TrialLine]:
+    """All trials that a study planned, in the order of its design.
+
+    Raises:
+        NotFoundError: The store holds no such study.
+    """
+    record = store.study(name)
+    trials = store.trials([planned.key for planned in record.planned])
+    lines = []
+    for planned in record.planned:
+        trial = trials.get(planned.key)
+        state, metrics = (trial.state, trial.metrics) if trial else (TrialState.WAITING, {})
+        lines.append(TrialLine(planned.key, planned.variant, planned.seed, state, metrics, record.objective["metric"]))
+    return lines

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ablate.analysis.numbers import decimals_for
+from ablate.analysis.numbers import decimals_for, few, listed, replaced
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import FinalResults, StudyReader
-from ablate.analysis.text import few, listed, replaced
 from ablate.analysis.trivial import Scale, trivial_baselines
 from ablate.analysis.warnings import StudyWarning
 from ablate.errors import NotFoundError

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ablate.analysis.numbers import listed, plural
 from ablate.analysis.rows import JudgingRule
 from ablate.analysis.runs import VariantRuns
-from ablate.analysis.text import listed, plural
 from ablate.analysis.warnings import WHICH, StudyWarning
 from ablate.metrics import CURVE_METRIC
 from ablate.stats import Direction, SeedPlan, bounds, summarise

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ablate.analysis.fairness import MatchedBudgets, Tuning
-from ablate.analysis.numbers import percent
+from ablate.analysis.numbers import few, listed, percent, plural
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import Failure, VariantRuns, baselines_of
-from ablate.analysis.text import few, listed, plural
 from ablate.analysis.times import Target
 from ablate.metrics import CURVE_METRIC
 from ablate.roles import TrialRole

@@ -10,10 +10,9 @@ from functools import partial
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import AnswerRow, compared_row
 from ablate.analysis.course import course_cell
-from ablate.analysis.numbers import MISSING, decimals_for, fixed, interval_words, percent, with_interval
+from ablate.analysis.numbers import MISSING, decimals_for, fixed, interval_words, listed, percent, plural, with_interval
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.text import listed, plural
 from ablate.metrics import split_length
 from ablate.stats import Interval
 from ablate.stats.bounds import at_least, at_most

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ablate.analysis.text import plural
+from ablate.analysis.numbers import plural
 from ablate.cli.judge import judge as judge  # a command of this panel
 from ablate.cli.loading import existing_store, load_plugins, load_trial, read
 from ablate.cli.options import (
@@ -95,7 +95,7 @@ def show(
 
 def show_trials(store: str, study: str, *, json_: bool) -> None:
     """Print the trials of a study instead of its table."""
-    from ablate.analysis.trials import list_trials
+    from ablate.analysis.status import list_trials
     from ablate.render.terminal.studies import trials_json, trials_table
     from ablate.store import open_store
 

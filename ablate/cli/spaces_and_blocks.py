@@ -441,7 +441,7 @@ def check_kind(
     load_plugins(plugin)
     from ablate.contracts.checking import UntriedKind, check_all
     from ablate.contracts.checking import check_kind as check_one
-    from ablate.render.terminal.checked_kinds import check_json, print_check
+    from ablate.render.terminal.kinds import check_json, print_check
 
     values = parsed_values(set_ or ())
     console, kept, reports = make_console(), True, []

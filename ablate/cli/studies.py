@@ -58,7 +58,7 @@ def new(
     """Write a commented space to start from."""
     from rich.table import Table
 
-    from ablate.cli.starting_points import JUDGE, starts, write_space
+    from ablate.spec.named import JUDGE_START, starts, write_space
 
     console = make_console()
     if list_:
@@ -82,7 +82,7 @@ def new(
         command("plan", path): "what it would train, and how long that takes",
         command("study", path): "train it and see the answer",
     }
-    if like == JUDGE:
+    if like == JUDGE_START:
         steps = {command("judge", path): "see the answer; nothing is trained"}
     print_next_steps(console, f"Wrote {path}. Change it to your question, then:", steps)
 
@@ -271,7 +271,7 @@ def _train(space: SpaceSpec, store: str, options: dict[str, Any], *, json_: bool
 
 def _print_ending(result: StudyResult, console: Console) -> None:
     """The command that continues, while something is left to do."""
-    from ablate.analysis.text import plural
+    from ablate.analysis.numbers import plural
 
     again, all_of = {command(*sys.argv[1:]): ""}, plural(result.trials, "trial")
     if result.interrupted:
@@ -360,7 +360,7 @@ def delete(
     """
     import shutil
 
-    from ablate.analysis.text import plural
+    from ablate.analysis.numbers import plural
     from ablate.execution.checkpoint import checkpoints_folder, trainer_places
     from ablate.store import open_store
     from ablate.trained.weights import held_by_other_stores, weights_file
@@ -408,7 +408,7 @@ def export_study(
 
     Trials that still run are written as planned. Saved weights are not in the file.
     """
-    from ablate.analysis.text import plural
+    from ablate.analysis.numbers import plural
     from ablate.store import open_store
 
     file = out or Path(f"{study}.study.zip")
@@ -430,7 +430,7 @@ def import_study(
     A damaged file is refused, and one that contradicts the store: another study of this name, or other results of the
     same trial.
     """
-    from ablate.analysis.text import plural
+    from ablate.analysis.numbers import plural
     from ablate.store import open_store
 
     _check_store(store)

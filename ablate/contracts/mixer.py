@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ablate.analysis.text import plural
+from ablate.analysis.numbers import plural
 from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.contracts.modules import TOLERANCE, VOCABULARY, ModuleRules, gap, given_shared, is_taken, noise
 from ablate.nn.model.block import build_part

@@ -13,7 +13,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from ablate.analysis.text import plural
+from ablate.analysis.numbers import plural
 from ablate.nn.pack import State, Stepping, initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.base import Kinded

@@ -21,9 +21,8 @@ from rich.text import Text
 
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import Along, AlongCell, AnswerGroup, AnswerRow, GroupKey, in_answer
-from ablate.analysis.numbers import decimals_for, duration, fixed, percent
+from ablate.analysis.numbers import decimals_for, duration, fixed, new_part, percent
 from ablate.analysis.suite import Suite, SuiteCell
-from ablate.analysis.text import new_part
 from ablate.analysis.why import Why
 from ablate.command_line import command
 from ablate.errors import printable

@@ -15,10 +15,9 @@ from ablate.analysis.columns import columns, groups, legend, shared_decimals
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings, TrainingCost
 from ablate.analysis.ladder import ScaleRow
-from ablate.analysis.numbers import MISSING, count, duration, fixed, interval_words, percent, scaled
+from ablate.analysis.numbers import MISSING, count, duration, fixed, interval_words, percent, plural, scaled
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import MOST_SHOWN
-from ablate.analysis.text import plural
 from ablate.command_line import command
 from ablate.render.blocks import AnswerGrid, Block, Grid, Items, Listing, Paragraph, Picture, ReportDocument, Section
 from ablate.render.figures import SECTIONS

@@ -8,8 +8,7 @@ from typing import Literal
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import duration
-from ablate.analysis.text import plural
+from ablate.analysis.numbers import duration, plural
 from ablate.errors import AblateError
 from ablate.locations import write_file
 from ablate.render.blocks import Grid, Paragraph, ReportDocument, Section

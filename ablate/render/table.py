@@ -14,11 +14,10 @@ from rich.text import Text
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.columns import Column, columns, groups, legend, shared_decimals
 from ablate.analysis.fairness import fairness_lines
-from ablate.analysis.numbers import MISSING
+from ablate.analysis.numbers import MISSING, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import MOST_SHOWN, Failure
-from ablate.analysis.text import plural
 from ablate.render.cells import NARROW, in_lines, joined, named, plain, plain_table
 from ablate.stats.verdict import ACCEPTABLE, WORSE
 

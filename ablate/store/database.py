@@ -33,7 +33,7 @@ from sqlalchemy.exc import ArgumentError
 from ablate.errors import NotFoundError, StoreError, StudyBusyError
 from ablate.extras import require
 from ablate.locations import typed_path
-from ablate.store.drivers import living
+from ablate.store.activity import living
 from ablate.store.failures import (
     DAMAGED,
     FORMS,

@@ -10,8 +10,8 @@ from typing import Any, Self
 from sqlalchemy import Connection, Row, select
 
 from ablate.errors import StudyBusyError
+from ablate.store.activity import HEARTBEAT_TIMEOUT, abandoned, clock, count_from, process_began, processes
 from ablate.store.database import Database
-from ablate.store.drivers import HEARTBEAT_TIMEOUT, abandoned, clock, count_from, process_began, processes
 from ablate.store.records import LeaseRecord
 from ablate.store.rows import readable
 from ablate.store.tables import leases

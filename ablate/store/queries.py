@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ablate.errors import NotFoundError, StoreError
 from ablate.roles import TrialRole
-from ablate.store.drivers import left_behind
+from ablate.store.activity import left_behind
 from ablate.store.failures import REPAIR, of_one_row
 from ablate.store.records import (
     CurvePoint,

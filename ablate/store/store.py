@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Row, func, literal, select
 from ablate.errors import ArgumentError, NotFoundError, check_argument
 from ablate.roles import TrialRole
 from ablate.store import exchange, queries
+from ablate.store.activity import drop_abandoned, free
 from ablate.store.database import Database
-from ablate.store.drivers import drop_abandoned, free
 from ablate.store.leases import Lease
 from ablate.store.reader import StoreReader
 from ablate.store.records import (

@@ -10,8 +10,8 @@ from sqlalchemy import ColumnElement, Connection, Insert, bindparam, select
 
 from ablate.roles import TrialRole
 from ablate.store import queries
+from ablate.store.activity import free
 from ablate.store.database import Database
-from ablate.store.drivers import free
 from ablate.store.records import (
     CurvePoint,
     Environment,

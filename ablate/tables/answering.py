@@ -12,12 +12,11 @@ from dataclasses import replace
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import TITLES, AnswerGroup, AnswerRow
 from ablate.analysis.findings import Findings, read_findings
-from ablate.analysis.numbers import bound_text
+from ablate.analysis.numbers import bound_text, counted, listed, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import read_runs
 from ablate.analysis.sentences import joint_sentence
 from ablate.analysis.study import read_study
-from ablate.analysis.text import counted, listed, plural
 from ablate.analysis.warnings import LEVELS, StudyWarning
 from ablate.analysis.why import Why, why
 from ablate.errors import NotFoundError

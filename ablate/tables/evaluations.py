@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ablate.analysis.text import listed, plural
+from ablate.analysis.numbers import listed, plural
 from ablate.errors import DataError
 from ablate.tables.cells import cell_text, is_missing, number_of
 from ablate.tables.description import REACH, QuestionSpec, RunTableSpec

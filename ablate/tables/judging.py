@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ablate.analysis.numbers import few, listed, plural
 from ablate.analysis.runs import FinalResults
-from ablate.analysis.text import few, listed, plural
 from ablate.errors import ArgumentError, DataError, NotFoundError
 from ablate.locations import typed_path
 from ablate.portable_names import NameRule, portable_name

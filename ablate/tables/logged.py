@@ -15,6 +15,7 @@ import sqlite3
 import stat
 import struct
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from typing import Any
 from ablate.errors import AblateError, DataError, first_cause
 from ablate.extras import require
 from ablate.locations import read_file, real_path
-from ablate.processes import child_environment, python_command
+from ablate.processes import adopt_modules, child_environment, keep_printing, python_command
 from ablate.tables.formats import LOGGED, MOST_BYTES, ORIGIN, Row, flattened, rows_of_points
 
 ADDRESS = re.compile(r"\A(?P<format>wandb|mlflow|trackio):(?P<argument>.+)\Z", re.DOTALL)
@@ -245,7 +246,7 @@ def _trackio(source: str | Sequence[Path]) -> Iterator[LoggedRun]:
     else:
         file = source[0]
     with _copied_database(file, "trackio", "metrics") as copy:
-        command = python_command("-m", "ablate.tables.trackio_runs", copy.stem)
+        command = python_command("-m", "ablate.tables.logged", copy.stem)
         surroundings = child_environment({"TRACKIO_DIR": str(copy.parent)})
         done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -316,3 +317,22 @@ _REMEDIES = {
     "wandb": "Write `wandb:ENTITY/PROJECT`, and log in with `wandb login`.",
     "mlflow": "Name MLflow's database, such as `mlflow.db`, or the address of its server, as `mlflow:http://HOST:5000`.",
 }
+
+
+def _print_trackio(project: str) -> None:
+    """Print the runs of a project of trackio, each as a line of JSON.
+
+    trackio reads its folder from the environment once for each process, so `_trackio` starts one for this.
+    """
+    from trackio import Api
+    from trackio.sqlite_storage import SQLiteStorage
+
+    for run in Api().runs(project):
+        rows = SQLiteStorage.get_logs(project, run.name, run_id=run.id)
+        print(json.dumps({"run": run.name, "id": run.id, "config": run.config or {}, "rows": rows}, default=str))
+
+
+if __name__ == "__main__":
+    adopt_modules()
+    keep_printing()
+    _print_trackio(sys.argv[1])

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablate.analysis.text import listed
+from ablate.analysis.numbers import listed
 from ablate.errors import DataError
 from ablate.extras import require
 from ablate.locations import check_regular, files_matching, real_path, typed_path

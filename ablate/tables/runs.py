@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ablate.analysis.text import listed
+from ablate.analysis.numbers import listed
 from ablate.errors import DataError
 from ablate.tables.cells import cell_text, is_missing
 from ablate.tables.description import REACH, DescriptionSpec, QuestionSpec, RunTableSpec

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ablate.analysis.text import listed, plural
+from ablate.analysis.numbers import listed, plural
 from ablate.errors import DataError
 from ablate.tables.cells import cell_text, is_missing
 from ablate.tables.description import DescriptionSpec, QuestionSpec

@@ -19,10 +19,9 @@ from ablate.analysis.diff import differences
 from ablate.analysis.effects import StudyEffects
 from ablate.analysis.headline import EXTRAPOLATED, shows_effects
 from ablate.analysis.ladder import Climbs
-from ablate.analysis.numbers import MISSING, fixed
+from ablate.analysis.numbers import MISSING, fixed, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
-from ablate.analysis.text import plural
 from ablate.analysis.warnings import StudyWarning
 from ablate.analysis.why import why
 from ablate.errors import NotFoundError

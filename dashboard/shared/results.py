@@ -14,6 +14,7 @@ import streamlit as st
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.effects import StudyEffects, StudyImportances, effects_of, importances_of
+from ablate.analysis.numbers import counted
 from ablate.analysis.pareto import Front, front_of
 from ablate.analysis.path import RemovalPath, path_of
 from ablate.analysis.report import StudyReport
@@ -21,7 +22,6 @@ from ablate.analysis.runs import VariantRuns, baselines_of, read_confirming, rea
 from ablate.analysis.scaling import main_part
 from ablate.analysis.slices import Slice, crosses, factors_of, slices_of
 from ablate.analysis.suite import reader_of, tasks_of
-from ablate.analysis.text import counted
 from ablate.errors import StoreError
 from ablate.processes import python_command
 from ablate.store import Mark, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord

@@ -12,7 +12,7 @@ import streamlit as st
 from ablate.analysis.answer_rows import answer_sentence
 from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.curves import Axis, Band, Loss, band, line
-from ablate.analysis.text import listed
+from ablate.analysis.numbers import listed
 from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec

@@ -11,9 +11,8 @@ import streamlit as st
 
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Band
-from ablate.analysis.numbers import duration, scaled
+from ablate.analysis.numbers import duration, plural, scaled
 from ablate.analysis.status import Status, StudyStatus, WorkerFailure, WorkerLoad, read_workers, status_of
-from ablate.analysis.text import plural
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
 from ablate.store.records import RunningTrial

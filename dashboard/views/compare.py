@@ -13,8 +13,7 @@ from ablate.analysis.answer_rows import AnswerRow, GroupKey
 from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import Comparison, Difference, read_comparison
-from ablate.analysis.numbers import MISSING, count, interval_words
-from ablate.analysis.text import plural
+from ablate.analysis.numbers import MISSING, count, interval_words, plural
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
 from ablate.render.document import answer_note

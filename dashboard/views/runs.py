@@ -7,9 +7,8 @@ import platform
 import streamlit as st
 
 from ablate.analysis.continuing import deciding_seeds
-from ablate.analysis.numbers import duration
+from ablate.analysis.numbers import duration, plural
 from ablate.analysis.report import StudyReport
-from ablate.analysis.text import plural
 from ablate.errors import NotFoundError
 from ablate.spec.annotations import STUDY_NAME
 from ablate.store import TrialState

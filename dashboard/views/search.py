@@ -13,9 +13,9 @@ from typing import Any
 import streamlit as st
 
 from ablate.analysis.changes import setting_titles, variant_titles
+from ablate.analysis.numbers import counted
 from ablate.analysis.runs import baselines_of
 from ablate.analysis.slices import is_logarithmic, switch_settings, varied_values
-from ablate.analysis.text import counted
 from ablate.errors import MissingPackageError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, mark, names, number

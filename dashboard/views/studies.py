@@ -12,9 +12,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.numbers import count, duration, scaled
+from ablate.analysis.numbers import count, counted, duration, scaled
 from ablate.analysis.status import Overview, read_overview
-from ablate.analysis.text import counted
 from ablate.errors import NotFoundError
 from ablate.render.figures.style import Palette
 from ablate.render.formats.html import character, data_url

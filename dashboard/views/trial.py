@@ -11,9 +11,8 @@ from streamlit.delta_generator import DeltaGenerator
 from ablate.analysis.answer_rows import answer_sentence
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import AXES, Band, band, line
-from ablate.analysis.numbers import MISSING, count, decimals_for, duration, fixed, percent, scaled
+from ablate.analysis.numbers import MISSING, count, decimals_for, duration, fixed, percent, plural, scaled
 from ablate.analysis.status import place_of
-from ablate.analysis.text import plural
 from ablate.command_line import hide_passwords
 from ablate.devices import utilisation
 from ablate.errors import NotFoundError

@@ -13,9 +13,8 @@ import streamlit as st
 
 from ablate.analysis.answer_rows import AnswerRow, GroupKey
 from ablate.analysis.changes import setting_titles
-from ablate.analysis.numbers import MISSING, count, duration, fixed
+from ablate.analysis.numbers import MISSING, count, duration, fixed, plural
 from ablate.analysis.runs import baselines_of
-from ablate.analysis.text import plural
 from ablate.render.figures.style import Palette
 from ablate.render.formats.html import marked_verdict
 from ablate.roles import TrialRole

@@ -10,8 +10,8 @@ from fake_store import FakeStore, fake_store
 from ablate.analysis.calibration import read_calibration
 from ablate.analysis.effects import StudyImportances
 from ablate.analysis.fairness import Tuned, Tuning
+from ablate.analysis.numbers import listed
 from ablate.analysis.study import read_study
-from ablate.analysis.text import listed
 from ablate.analysis.warnings import tuning_edges
 from ablate.errors import NotFoundError
 from ablate.render.figures.effects import how_to_read_importances

@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 from cli_runs import ABLATE, Finished, Workplace
 
-from ablate.cli.starting_points import DEFAULT, JUDGE, starts, write_space
 from ablate.errors import ArgumentError, SpaceError
+from ablate.spec.named import DEFAULT_START, JUDGE_START, starts, write_space
 from ablate.spec.reading import load_space
 from ablate.store import open_store
 from ablate.tables.answering import answer_of_table, read_reports
@@ -158,14 +158,14 @@ def test_a_name_that_no_space_can_have_is_refused(name: str, tmp_path: Path) -> 
 
 def test_every_starting_point_is_a_short_valid_space_that_begins_with_its_question(tmp_path: Path) -> None:
     assert len(starts()) >= 10
-    assert next(iter(starts())) == DEFAULT
+    assert next(iter(starts())) == DEFAULT_START
     for start, file in starts().items():
         lines = file.read_text(encoding="utf-8").splitlines()
         assert len(lines) <= 30, start
         assert lines[0].startswith("# "), start
         assert "?" in lines[0], start
         path = write_space(f"own_{start}", tmp_path, start)
-        if start == JUDGE:
+        if start == JUDGE_START:
             judged = judge_files(read_description(path, {}), tmp_path, "own")
             groups = answer_of_table(judged, read_reports(judged)).groups
             assert {group.key: [row.variant for row in group.rows] for group in groups} == {

@@ -21,9 +21,9 @@ from ruamel.yaml import YAML
 from run_pages import run_page
 
 from ablate.cli.app import COMMAND_NAMES, app
-from ablate.cli.starting_points import write_space
 from ablate.plugins import FAMILIES
 from ablate.spec.design import DESIGNS
+from ablate.spec.named import write_space
 from ablate.spec.reading import load_space
 from docs.reference import commands_page, kinds_page, space_page
 from docs.snippets import Block, blocks

@@ -29,8 +29,7 @@ from ablate.planning.planner import Planner, make_plan
 from ablate.plugins import FAMILIES, load_plugin
 from ablate.render.drawing import layout, to_text
 from ablate.render.formats import find_format
-from ablate.render.terminal.checked_kinds import check_json
-from ablate.render.terminal.kinds import kinds_json
+from ablate.render.terminal.kinds import check_json, kinds_json
 from ablate.spec.model import ModelSpec
 from ablate.spec.reading import load_space
 from ablate.spec.schema import space_schema

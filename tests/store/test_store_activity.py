@@ -10,7 +10,7 @@ from sqlalchemy import update
 from store_samples import HERE, begin, curve, digest, now, outcome, sql, start
 
 from ablate.store import Lease, Store, TrialState, WorkerRecord, open_store
-from ablate.store.drivers import HEARTBEAT_TIMEOUT
+from ablate.store.activity import HEARTBEAT_TIMEOUT
 from ablate.store.records import FailedTrial
 from ablate.store.tables import leases
 

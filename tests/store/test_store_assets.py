@@ -14,7 +14,7 @@ from store_samples import HERE, as_record, description, draft, outcome, planned,
 
 from ablate.errors import StoreError, StudyBusyError
 from ablate.store import TrialState, open_store
-from ablate.store.drivers import process_began, processes
+from ablate.store.activity import process_began, processes
 from ablate.store.migrations import OLDEST_VERSION, SCHEMA_VERSION
 from ablate.store.records import DesignTraits
 

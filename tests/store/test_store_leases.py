@@ -22,7 +22,7 @@ from store_samples import begin, now, sql
 
 from ablate.errors import StudyBusyError
 from ablate.store import Store, open_store
-from ablate.store.drivers import HEARTBEAT_TIMEOUT, process_began, processes
+from ablate.store.activity import HEARTBEAT_TIMEOUT, process_began, processes
 from ablate.store.tables import leases, studies
 
 HOLD = """

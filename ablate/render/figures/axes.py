@@ -10,10 +10,9 @@ from typing import Any
 
 from ablate.analysis.findings import Findings
 from ablate.analysis.judging import worst_margin
-from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, scaled, with_interval
+from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, plural, scaled, with_interval
 from ablate.analysis.scaling import COMPUTE, ScalePoint, Scaling, Scalings, slope_cell
 from ablate.analysis.slices import Slice, SliceLine, SlicePoint, is_logarithmic
-from ablate.analysis.text import plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
     PANEL_NAME,

@@ -15,10 +15,9 @@ from ablate.analysis.course import course_cell, course_limits
 from ablate.analysis.curves import Axis, Band, band, heights, line
 from ablate.analysis.findings import Findings
 from ablate.analysis.judging import worst_margin
-from ablate.analysis.numbers import measured
+from ablate.analysis.numbers import measured, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.text import plural
 from ablate.analysis.times import seconds_at
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import (

@@ -8,8 +8,7 @@ from dataclasses import replace
 from ablate.analysis.changes import setting_titles
 from ablate.analysis.effects import EffectRow, Side, StudyEffects, StudyImportances
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import MISSING, decimals_for, fixed
-from ablate.analysis.text import plural
+from ablate.analysis.numbers import MISSING, decimals_for, fixed, plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
     PANEL_NAME,

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import count, decimals_for, fixed, percent, with_interval
+from ablate.analysis.numbers import count, decimals_for, fixed, listed, percent, plural, with_interval
 from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import UNITS, words_for
-from ablate.analysis.text import listed, plural
 from ablate.metrics import COSTS, TIMED
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (

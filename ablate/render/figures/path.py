@@ -9,9 +9,18 @@ from functools import partial
 
 from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, interval_words, percent, times_within
+from ablate.analysis.numbers import (
+    MISSING,
+    count,
+    decimals_for,
+    fixed,
+    interval_words,
+    listed,
+    percent,
+    plural,
+    times_within,
+)
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
-from ablate.analysis.text import listed, plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
     WIDTH,

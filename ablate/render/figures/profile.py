@@ -7,10 +7,9 @@ from typing import Any
 
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import MISSING
+from ablate.analysis.numbers import MISSING, new_part, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.suite import SuiteCell
-from ablate.analysis.text import new_part, plural
 from ablate.render.answer import marks_help, suite_mark
 from ablate.render.blocks import Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import Palette, Spec, by_look, layers, mark, names, number, wrapped

@@ -14,8 +14,8 @@ from statistics import fmean
 from typing import Any
 
 from ablate.analysis.answer_rows import in_answer
+from ablate.analysis.numbers import listed, plural
 from ablate.analysis.rows import SELECTED
-from ablate.analysis.text import listed, plural
 from ablate.stats.verdict import removal_word
 from ablate.store import StudyRecord
 

@@ -20,11 +20,10 @@ from ablate.analysis.answer_rows import AnswerRow, GroupKey, outcome_words, verd
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.findings import Findings
 from ablate.analysis.ladder import Climbs, ScaleRow
-from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, interval_words, percent
+from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, interval_words, listed, percent, plural
 from ablate.analysis.path import Removal, RemovalPath
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import SELECTED
-from ablate.analysis.text import listed, plural
 from ablate.render.blocks import AnswerGrid, Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
 from ablate.render.document import document, document_of_questions
 from ablate.render.figures import draw, save

@@ -11,9 +11,8 @@ from typing import Literal
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import AnswerRow, compared_rows, verdict_word
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import count, fixed
+from ablate.analysis.numbers import count, fixed, plural
 from ablate.analysis.report import StudyReport
-from ablate.analysis.text import plural
 from ablate.portable_names import FILE, portable_name
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
 from ablate.render.document import document, document_of_questions

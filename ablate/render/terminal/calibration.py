@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ablate.analysis.calibration import StudyCalibration
-from ablate.analysis.numbers import decimals_for, fixed
-from ablate.analysis.text import plural
+from ablate.analysis.numbers import decimals_for, fixed, plural
 from ablate.render.cells import plain, plain_table
 from ablate.render.outputs import as_data
 from ablate.stats.calibrate import SIMULATED, Power, Rate

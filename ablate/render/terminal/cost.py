@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
-from ablate.analysis.text import plural
+from ablate.analysis.numbers import plural
 from ablate.nn.model.pricing import PARTS, Layers, Price, price
 from ablate.planning.planner import Planner, make_plan
 from ablate.render.cells import bare_table

@@ -16,8 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ablate.analysis.numbers import duration, scaled
-from ablate.analysis.text import plural
+from ablate.analysis.numbers import duration, plural, scaled
 from ablate.execution.observer import Observer
 from ablate.planning.plan import Plan, Trial
 from ablate.render.cells import in_lines

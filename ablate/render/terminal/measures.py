@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from ablate.analysis.numbers import scaled
-from ablate.analysis.text import plural
+from ablate.analysis.numbers import plural, scaled
 from ablate.errors import AblateError
 from ablate.execution.inspecting import Inspected
 from ablate.metrics import GROWTHS, inside_name

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ablate.analysis.numbers import duration, scaled
-from ablate.analysis.text import listed, plural
+from ablate.analysis.numbers import duration, listed, plural, scaled
 from ablate.planning.earlier import ChangedKind
 from ablate.planning.forecast import Estimate, further_seconds
 from ablate.planning.other_machine import MachineForecast

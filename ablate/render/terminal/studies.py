@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from ablate.analysis.numbers import duration, scaled
+from ablate.analysis.numbers import counted, duration, plural, scaled
 from ablate.analysis.runs import first_line
 from ablate.analysis.status import Status, StudyStatus, utilisation_of
-from ablate.analysis.text import counted, plural
 from ablate.render.cells import NARROW, joined, named, plain, plain_table
 from ablate.render.outputs import DrivenStudy, TrialInFlight, as_data, extended
 from ablate.store.records import RunningTrial
 
 if TYPE_CHECKING:
     from ablate.analysis.ideas import Idea
-    from ablate.analysis.trials import TrialLine
+    from ablate.analysis.status import TrialLine
     from ablate.execution.doctor import DoctorFinding
     from ablate.render.terminal.outputs import ActivityOutput, ListedStudyOutput, ListedTrialOutput
     from ablate.store.records import StudySummary
