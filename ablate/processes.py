@@ -1,4 +1,4 @@
-"""The processes of a command: how further ones are started, how each of them prints, and how it is interrupted.
+"""The processes of a command: how they are started, how each of them prints, is interrupted, and is typed again.
 
 A process that `python -m` starts looks for modules in the working folder first, where a `copy.py` or a folder `wandb`
 of the user's would stand in for what it needs. So every process is started without that (`-P`). What only this process
@@ -12,12 +12,16 @@ has gone, its terminal has closed, its disk is full) discards what follows.
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
+import re
 import select
+import shlex
+import shutil
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,3 +210,51 @@ def stop_on_signal() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+_PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):[^@/\s]+@")
+
+
+def program() -> str:
+    """The name under which this program runs; its path if the shell would not find it by name."""
+    called = Path(sys.argv[0])
+    path = shutil.which(called.name)
+    if called.name != "ablate" or (path is not None and called.exists() and Path(path).samefile(called)):
+        return "ablate"
+    return str(called)
+
+
+def command(*arguments: str) -> str:
+    """A command of this program, quoted for a shell, with passwords hidden."""
+    return hide_passwords(shlex.join([program(), *arguments]))
+
+
+def hide_passwords(text: str) -> str:
+    """Replace the password of each URL with `***`."""
+    return _PASSWORD.sub(r"\1:***@", text)
+
+
+def without_option(words: Iterable[str], option: str) -> Iterator[str]:
+    """The words of a command without an option and its value, written as `--option VALUE` or `--option=VALUE`."""
+    rest = iter(words)
+    for word in rest:
+        if word == option:
+            next(rest, None)
+        elif not word.startswith(f"{option}="):
+            yield word
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """Pause the collector in the body.
+
+    It runs after a fixed number of new objects and visits all that exist, which takes long while the points of a large
+    study are read. The pause is that of the process: the first thread that began one ends it.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

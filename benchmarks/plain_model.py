@@ -18,7 +18,7 @@ from ablate.kinds.mlps.plain import PlainMLPSpec
 from ablate.kinds.norms.rms import RMSNormSpec
 from ablate.kinds.optimizers.adamw import AdamWSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.nn.pack.projection import DenseSpec, ProjectionSpec, ReparametrisedSpec
+from ablate.nn.pack.attention import DenseSpec, ProjectionSpec, ReparametrisedSpec
 from ablate.spec.block import BlockSpec, GainSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.sublayers import NormSpec

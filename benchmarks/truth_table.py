@@ -22,8 +22,8 @@ from rich.table import Table
 from scipy.stats import binomtest
 
 from ablate.designs.base import Design, DesignContext, Point, PointCost
+from ablate.designs.fixed import LeaveOneOutSpec
 from ablate.designs.fractional import FractionalSpec
-from ablate.designs.leave_one_out import LeaveOneOutSpec
 from ablate.designs.simplify import SimplifySpec
 from ablate.spec.design import SeedsSpec
 from ablate.spec.reading import load_space

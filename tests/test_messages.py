@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ablate.command_line import command, hide_passwords
 from ablate.errors import AblateError
 from ablate.execution.environment import describe_environment
+from ablate.processes import command, hide_passwords
 from ablate.tables.description import RunTableSpec
 from ablate.tables.reading import read_tables
 from ablate.tasks.sources import BadRows, parse

@@ -129,7 +129,7 @@ def test_a_notebook_completes_what_a_package_offers(package: object) -> None:
 
 
 PLUGIN = """
-from ablate.tasks.copy import CopySpec
+from ablate.tasks.memory import CopySpec
 class {name}Spec(CopySpec):
     \"\"\"Copies.\"\"\"
     kind: __import__("typing").Literal["{kind}"] = "{kind}"

@@ -91,10 +91,10 @@ from ablate.analysis.warnings import (
     tuning_edges,
     validation_draw,
 )
-from ablate.collector import paused_collector
 from ablate.designs.ladder import RUNG
 from ablate.errors import NotFoundError
 from ablate.metrics import COSTS
+from ablate.processes import paused_collector
 from ablate.spec.suite import at_task
 from ablate.stats import (
     Interval,

@@ -26,10 +26,10 @@ from ablate.cli.options import (
     store_flag,
     stored_studies,
 )
-from ablate.command_line import command, hide_passwords
 from ablate.errors import AblateError
 from ablate.extras import missing_packages, require
 from ablate.locations import DEFAULT_STORE, SKILL
+from ablate.processes import command, hide_passwords
 from ablate.render.terminal.console import make_console, print_json, print_next_steps, say
 
 if TYPE_CHECKING:

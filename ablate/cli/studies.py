@@ -33,9 +33,9 @@ from ablate.cli.options import (
     store_flag,
     with_run_options,
 )
-from ablate.command_line import command, hide_passwords
 from ablate.errors import ArgumentError, StoreError
 from ablate.locations import DEFAULT_STORE
+from ablate.processes import command, hide_passwords
 from ablate.render.terminal.console import make_console, print_json, print_next_steps, say
 
 if TYPE_CHECKING:

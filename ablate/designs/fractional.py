@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from ablate.designs.base import DesignContext, DesignSpec, FixedDesign, Point, setting_name
 from ablate.designs.factorial import Fraction, d_optimal, largest_resolution, smallest_fraction
-from ablate.designs.grid import combinations
+from ablate.designs.fixed import combinations
 from ablate.errors import SpaceError
 from ablate.spec.base import refusal
 from ablate.stats.effects import independent_columns, model_matrix, terms_of

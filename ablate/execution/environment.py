@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import torch
 
-from ablate.command_line import hide_passwords, without_option
 from ablate.errors import EngineError
 from ablate.locations import real_path
 from ablate.planning.plan import Trial
+from ablate.processes import hide_passwords, without_option
 from ablate.spec.trainer import TrainerSpec
 from ablate.spec.training import TrainingSpec
 from ablate.store.records import Environment, WorkerRecord

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from ablate.designs.base import BASELINE
 from ablate.errors import SpaceError, StoreError, StudyBusyError
-from ablate.execution.attempt import Attempt
+from ablate.execution.attempt import Attempt, Dialogue
 from ablate.execution.checkpoint import trainer_places
-from ablate.execution.dialogue import Dialogue
 from ablate.execution.engine import Engine
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer

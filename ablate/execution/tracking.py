@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from ablate.command_line import hide_passwords
 from ablate.execution.attempt import curve_point
 from ablate.execution.observer import Observer
 from ablate.planning.plan import Trial
+from ablate.processes import hide_passwords
 from ablate.store import Store
 from ablate.store.records import ENDED, CurvePoint, TrialOutcome
 from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ablate.collector import paused_collector
 from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
 from ablate.designs.wrappers import BudgetedDesign, SuiteDesign, TimedDesign, TunedDesign
 from ablate.errors import PluginError, SpaceError
@@ -22,6 +21,7 @@ from ablate.planning.costs import PointCosts
 from ablate.planning.earlier import EarlierTrials
 from ablate.planning.plan import InvalidPoint, Plan, Trial, Variant, reasons_for, stages_of
 from ablate.planning.starting import Starting
+from ablate.processes import paused_collector
 from ablate.roles import TrialRole
 from ablate.spec.code import CodeReader
 from ablate.spec.sentences import describe

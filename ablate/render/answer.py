@@ -24,8 +24,8 @@ from ablate.analysis.answer_rows import Along, AlongCell, AnswerGroup, AnswerRow
 from ablate.analysis.numbers import decimals_for, duration, fixed, new_part, percent
 from ablate.analysis.suite import Suite, SuiteCell
 from ablate.analysis.why import Why
-from ablate.command_line import command
 from ablate.errors import printable
+from ablate.processes import command
 from ablate.render.interval import Axis, heading_text, interval_text
 from ablate.stats.further import in_percent
 

@@ -18,7 +18,7 @@ from ablate.analysis.ladder import ScaleRow
 from ablate.analysis.numbers import MISSING, count, duration, fixed, interval_words, percent, plural, scaled
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import MOST_SHOWN
-from ablate.command_line import command
+from ablate.processes import command
 from ablate.render.blocks import AnswerGrid, Block, Grid, Items, Listing, Paragraph, Picture, ReportDocument, Section
 from ablate.render.figures import SECTIONS
 from ablate.render.interval import Axis

@@ -28,9 +28,8 @@ from ablate.analysis.answer import Answer
 from ablate.analysis.continuing import NextStep, study_arguments
 from ablate.analysis.numbers import duration
 from ablate.analysis.status import StudyStatus, status_of
-from ablate.command_line import command, hide_passwords
 from ablate.errors import AblateError, NotFoundError
-from ablate.processes import child_environment, python_command
+from ablate.processes import child_environment, command, hide_passwords, python_command
 from ablate.serving import FORWARDED, LOOPBACK, OPTIONS, host_name
 from ablate.spec.annotations import STUDY_NAME
 from dashboard.shared.exports import code

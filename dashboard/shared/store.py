@@ -19,9 +19,9 @@ import streamlit as st
 
 from ablate.analysis import StudyReport, read_study
 from ablate.analysis.findings import Findings, read_findings
-from ablate.command_line import hide_passwords
 from ablate.errors import NotFoundError
 from ablate.locations import DEFAULT_STORE
+from ablate.processes import hide_passwords
 from ablate.serving import OPTIONS
 from ablate.store import CurvePoint, Store, StudyRecord, StudySummary, TrialRecord, TrialState, open_store
 

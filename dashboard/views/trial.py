@@ -13,10 +13,10 @@ from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import AXES, Band, band, line
 from ablate.analysis.numbers import MISSING, count, decimals_for, duration, fixed, percent, plural, scaled
 from ablate.analysis.status import place_of
-from ablate.command_line import hide_passwords
 from ablate.devices import utilisation
 from ablate.errors import NotFoundError
 from ablate.locations import DEFAULT_STORE
+from ablate.processes import hide_passwords
 from ablate.render.blocks import Grid
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec

@@ -25,9 +25,8 @@ from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import baselines_of
 from ablate.analysis.study import read_study
 from ablate.render.as_json import study_json
-from ablate.render.cells import in_lines
 from ablate.render.formats import Place, find_format
-from ablate.render.table import print_study
+from ablate.render.table import in_lines, print_study
 from ablate.spec.design import split_place
 from ablate.store.records import TrialState, VariantRecord
 

@@ -8,9 +8,7 @@ import pytest
 from design_contexts import a_context, on_off
 from pydantic import ValidationError
 
-from ablate.designs.grid import GridSpec
-from ablate.designs.leave_one_out import AddOneInSpec, LeaveOneOutSpec
-from ablate.designs.sweep import SweepSpec
+from ablate.designs.fixed import AddOneInSpec, GridSpec, LeaveOneOutSpec, SweepSpec
 from ablate.errors import SpaceError
 
 SWITCHES = {"a": ("on", "off"), "b": ("x", "y", "z")}

@@ -11,7 +11,7 @@ from engine_samples import ENVIRONMENT, ScriptedEngine, measured, planner
 
 from ablate.analysis.study import read_study
 from ablate.designs.base import BASELINE, DesignContext, FixedDesign, Point, Proposal
-from ablate.designs.leave_one_out import LeaveOneOutSpec
+from ablate.designs.fixed import LeaveOneOutSpec
 from ablate.errors import SpaceError
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer

@@ -34,8 +34,7 @@ from engine_samples import (
 from ablate.analysis.runs import read_runs
 from ablate.designs.base import BASELINE, Point, Proposal
 from ablate.errors import EngineError, PluginError, SpaceError, StoreError, StudyBusyError
-from ablate.execution.attempt import Attempt
-from ablate.execution.dialogue import Dialogue
+from ablate.execution.attempt import Attempt, Dialogue
 from ablate.execution.driver import Limits, StudyResult, run_study
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer, ObserverGroup

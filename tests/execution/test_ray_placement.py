@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.execution.ray.cluster import Node
-from ablate.execution.ray.placement import GIB, Placement, find_placements
+from ablate.execution.ray.cluster import GIB, Node, Placement, find_placements
 from ablate.spec.resources import ResourcesSpec
 
 CPU_NODE = Node({"CPU": 16.0, "memory": 64.0 * GIB})

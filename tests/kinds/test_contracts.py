@@ -15,7 +15,7 @@ from ablate.contracts import checking, data, design, outputs, task, training
 from ablate.contracts.checking import CONTRACTS, CheckedKind, UntriedKind, check_all, check_kind, settings
 from ablate.contracts.contract import Contract
 from ablate.designs.base import FixedDesign
-from ablate.designs.leave_one_out import LeaveOneOutSpec
+from ablate.designs.fixed import LeaveOneOutSpec
 from ablate.errors import AblateError
 from ablate.kinds.optimizers.lion import Lion, LionSpec
 from ablate.kinds.schedules.constant import ConstantScheduleSpec
@@ -25,7 +25,7 @@ from ablate.spec.base import Kinded
 from ablate.spec.design import Point, Proposal, SeedsSpec
 from ablate.spec.optimizer import OPTIMIZERS
 from ablate.spec.schedule import SCHEDULES
-from ablate.tasks.copy import CopySpec
+from ablate.tasks.memory import CopySpec
 from ablate.tasks.probe import Probe
 from ablate.tasks.sources.builtin import NumberWords
 from ablate.tasks.tokenizers.plain import BytesSpec, ByteTokenizer

@@ -12,11 +12,11 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from ablate.render.blocks import Grid, lead, with_code
-from ablate.render.cells import in_lines
 from ablate.render.formats.html import prose as html
 from ablate.render.formats.latex import prose as latex
 from ablate.render.formats.md import prose as markdown
 from ablate.render.formats.terminal import _print
+from ablate.render.table import in_lines
 
 WORDS = st.text(alphabet="ab *_[](){}<>#!&;~:/\\$|é", min_size=1, max_size=12).map(lambda text: " ".join(text.split()))
 PIECES = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4).filter(lambda pairs: all(all(one) for one in pairs))

@@ -16,7 +16,7 @@ from jsonschema import Draft7Validator
 from plain_specs import SPACE, Plain, models
 from ruamel.yaml import YAML
 
-from ablate.designs.leave_one_out import LeaveOneOutSpec
+from ablate.designs.fixed import LeaveOneOutSpec
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.pack import DenseSpec, ReparametrisedSpec
 from ablate.spec.base import Kinded

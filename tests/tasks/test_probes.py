@@ -21,7 +21,7 @@ from ablate.errors import DataError
 from ablate.spec.sentences import describe
 from ablate.spec.task import TaskSpec
 from ablate.spec.variant import VariantSpec
-from ablate.tasks.lano import LanoSpec
+from ablate.tasks.physics_lm import LanoSpec
 from ablate.tasks.probe import UNSCORED, Probe, generate
 from ablate.tasks.sampling import Draws
 from ablate.training.events import Measurement

@@ -19,9 +19,8 @@ from ablate.execution.engine import Engine
 from ablate.execution.environment import check_abilities, check_shard, check_shares
 from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Broken, Done, Job, Message
-from ablate.execution.ray.cluster import Gpus, Node, connect, nodes, on_node
+from ablate.execution.ray.cluster import GIB, Gpus, Node, Placement, connect, describe, find_placements, nodes, on_node
 from ablate.execution.ray.courier import Courier, read_plugin
-from ablate.execution.ray.placement import GIB, Placement, describe, find_placements
 from ablate.execution.ray.scheduling import population_key, population_of
 from ablate.execution.ray.storage import open_storage
 from ablate.execution.ray.trainable import JobTrainable

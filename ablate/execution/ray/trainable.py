@@ -26,8 +26,8 @@ from ablate.execution.job_runner import JobRunner
 from ablate.execution.options import RunOptions, WorkerSettings
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, Message, StateReplaced
 from ablate.execution.ranks import rank_group
+from ablate.execution.ray.cluster import Placement
 from ablate.execution.ray.courier import local_cache, place_plugin
-from ablate.execution.ray.placement import Placement
 from ablate.execution.ray.scheduling import (
     JOB,
     LEFT,

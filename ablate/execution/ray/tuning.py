@@ -22,8 +22,7 @@ from ray.tune.search import Searcher
 from ablate.errors import EngineError
 from ablate.execution.checkpoint import job_key
 from ablate.execution.protocol import Broken, Done, Job, JobRestarted, Message
-from ablate.execution.ray.cluster import give_up_lost_places
-from ablate.execution.ray.placement import Placement
+from ablate.execution.ray.cluster import Placement, give_up_lost_places
 from ablate.execution.ray.scheduling import JOB, LEFT, MESSAGES, PLACEMENT, DesignScheduler, first_values, population_of
 from ablate.execution.ray.storage import Storage
 

@@ -24,7 +24,8 @@ from typing import Literal
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.mixers.attention_settings import AttentionSettings
 from ablate.kinds.mixers.forget import shift_cost
-from ablate.nn.kernels import chosen_blocks, linear_attention
+from ablate.nn.kernels import linear_attention
+from ablate.nn.kernels.block_attention import gathering_elements
 from ablate.nn.pack import IdentitySpec, visible_pairs
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
@@ -126,7 +127,7 @@ def _kept_activations(spec: AttentionSettings, context: LayerContext, length: in
         biased = spec.forget.present or (context.positions is not None and context.positions.applied == "logits")
         if not biased and (chosen := spec.blocks) is not None and chosen.gathers(length):
             heads = length * context.width + mapped * elements
-            bias = context.heads * chosen_blocks.kept(length, chosen.size, chosen.active, 1, d_h)
+            bias = context.heads * gathering_elements(length, chosen.size, chosen.active, 1, d_h)
         else:  # a mask, in numbers
             bias = square if biased or spec.blocks else length * length if context.window else 0
         result = elements + length * context.heads  # with the logarithm of each row's sum

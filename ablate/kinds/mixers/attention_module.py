@@ -18,7 +18,8 @@ from ablate.kinds.mixers.attention_settings import AttentionSettings
 from ablate.kinds.mixers.forget import Forget, ShiftOfHeads
 from ablate.kinds.mixers.gate import Gate, Place
 from ablate.kinds.mixers.query_key_norm import QueryKeyNorm
-from ablate.nn.kernels import chosen_blocks, linear_attention
+from ablate.nn.kernels import linear_attention
+from ablate.nn.kernels.block_attention import attend_to_chosen_blocks
 from ablate.nn.kernels.softmax_attention import attend, observed_attention, observes_attention
 from ablate.nn.pack import (
     ConvolutionSlot,
@@ -299,7 +300,7 @@ class Attention(nn.Module):
             chosen, real = blocks.choose(q, k, 0, padding), None if padding is None else padding.flatten(0, 1)
             queries, keys, values, choice = (x.flatten(0, 1) for x in (q.unsqueeze(3), k, v, chosen))
             factor = q.shape[-1] ** -0.5 if scale is None else scale
-            y = chosen_blocks.gathered(queries, keys, values, choice, blocks.size, blocks.active, factor, real)
+            y = attend_to_chosen_blocks(queries, keys, values, choice, blocks.size, blocks.active, factor, real)
             return y.view(*q.shape[:-1], v.shape[-1])
         mask = self._mask(q, k, padding, fade)
         # The fused kernels take four axes, so the pack is folded into the batch.

@@ -7,7 +7,7 @@ precision at least; each query reads its own block up to itself, and the k - 1 o
 - https://github.com/MoonshotAI/MoBA (`moba_naive.py`), which was run beside it in double precision: outputs differ by
   2e-14, gradients by 6e-15 of their size
 
-Long texts compute the logits of chosen blocks alone (`ablate.nn.kernels.chosen_blocks`), unless something is added to
+Long texts compute the logits of chosen blocks alone (`ablate.nn.kernels.block_attention`), unless something is added to
 the logits; others compute all and hide them. The cost counts what is read.
 
 Shapes: K pack, B batch, H heads, T queries, S keys, d_h head width, n blocks.
@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ablate.nn.kernels import chosen_blocks
+from ablate.nn.kernels.block_attention import gathering_is_cheaper
 from ablate.spec.base import Spec
 from ablate.spec.cost import Cost
 
@@ -37,7 +37,7 @@ class BlocksSpec(Spec):
 
     def gathers(self, length: int) -> bool:
         """Whether the logits of chosen blocks alone are computed, where nothing is added to them."""
-        return chosen_blocks.gathers(length, self.size, self.active)
+        return gathering_is_cheaper(length, self.size, self.active)
 
     def pairs(self, length: int) -> int:
         """Number of logits that the queries of one head read over a sequence."""

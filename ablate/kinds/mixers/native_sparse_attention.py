@@ -10,7 +10,7 @@ before it, and those to which the heads of a group give the largest mean weight 
   Its reference was run beside it in double precision: outputs differ by 4e-14, gradients by 1e-14 of their size
 
 The paper compresses overlapping blocks by a trained map. Not verified against it: keys and values of each branch. In
-long texts the logits of chosen blocks and of the window alone are computed (`ablate.nn.kernels.chosen_blocks`), in
+long texts the logits of chosen blocks and of the window alone are computed (`ablate.nn.kernels.block_attention`), in
 others all. The cost counts what is read.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, G heads of keys and values, d head width, n blocks of C tokens.
@@ -27,9 +27,16 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.blocks import block_means
-from ablate.nn.kernels import chosen_blocks
 from ablate.nn.kernels.block_attention import attend as attend_in_blocks
-from ablate.nn.kernels.block_attention import join_blocks, real_tokens, window, window_blocks
+from ablate.nn.kernels.block_attention import (
+    attend_to_chosen_blocks,
+    gathering_elements,
+    gathering_is_cheaper,
+    join_blocks,
+    real_tokens,
+    window,
+    window_blocks,
+)
 from ablate.nn.kernels.softmax_attention import attend, observed_attention, observes_attention
 from ablate.nn.pack import (
     ConvolutionSlot,
@@ -102,7 +109,7 @@ class NativeSparseAttentionSpec(MixerSpec):
 
     def gathers(self, length: int) -> bool:
         """Whether the logits of chosen blocks and of the window alone are computed."""
-        return chosen_blocks.gathers(length, self.size, self.active)
+        return gathering_is_cheaper(length, self.size, self.active)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         """Kept: the input, heads, weights of the means, the mask of both other branches, three results and gates."""
@@ -122,7 +129,7 @@ class NativeSparseAttentionSpec(MixerSpec):
         if self.gathers(length):
             size, before, _ = window_blocks(length, self.last - 1, causal=True)
             near = rows * size * (before + 1) + 2 * rows * d * before
-            read = groups * chosen_blocks.kept(length, self.size, self.active, h // groups, d) + near
+            read = groups * gathering_elements(length, self.size, self.active, h // groups, d) + near
         else:
             read = 2 * h * length * length
         kept = heads + 2 * rows * blocks + read + 7 * rows * d + 3 * rows
@@ -199,7 +206,7 @@ class NativeSparseAttention(nn.Module):
         grouped = torch.unflatten(queries, 1, (self.groups, -1))
         real = None if padding is None else padding.flatten(0, 1)
         scale = q.shape[-1] ** -0.5
-        whole = chosen_blocks.gathered(grouped, keys, values, choice, spec.size, spec.active, scale, real)
+        whole = attend_to_chosen_blocks(grouped, keys, values, choice, spec.size, spec.active, scale, real)
         each_key, each_value = (self._for_each_query(x).flatten(0, 1) for x in (k, v))
         real_keys = real_tokens(q[:, :, 0], padding)
         blocked, seen, _ = window(queries, each_key, each_value, real_keys, spec.last - 1, causal=True)

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ablate.nn.kernels.rms_norm import along
 from ablate.nn.pack import Packed, constant, split_heads, zeros
+from ablate.nn.pack.layers import along
 from ablate.spec.base import Spec, refusal
 from ablate.spec.cost import Cost
 

@@ -19,8 +19,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.nn.kernels.rms_norm import along
 from ablate.nn.pack import Packed, constant, zeros
+from ablate.nn.pack.layers import along
 from ablate.spec.cost import Cost
 from ablate.spec.sublayers import NormSpec
 

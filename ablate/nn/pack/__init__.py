@@ -6,6 +6,11 @@ written from these. Shapes: K pack, B batch, T tokens, D width.
 
 from ablate.nn.pack.attention import (
     AttentionProjections,
+    DenseSpec,
+    IdentitySpec,
+    Projection,
+    ProjectionSpec,
+    ReparametrisedSpec,
     build_positions,
     join_heads,
     projections_cost,
@@ -75,7 +80,6 @@ from ablate.nn.pack.masks import (
     scored_targets,
     scoring,
 )
-from ablate.nn.pack.projection import DenseSpec, IdentitySpec, Projection, ProjectionSpec, ReparametrisedSpec
 from ablate.spec.layer import Sublayer, zeros
 
 __all__ = [

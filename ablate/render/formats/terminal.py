@@ -13,10 +13,9 @@ from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.findings import Findings
 from ablate.render.answer import print_answer
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
-from ablate.render.cells import named, plain, plain_table
 from ablate.render.document import document
 from ablate.render.formats import Format, Place
-from ablate.render.table import print_study
+from ablate.render.table import named, plain, plain_table, print_study
 
 SHOWN = ("Answer", "Checks", "Ablation table", "Failed trials", "Claims")
 """Sections that the printed study holds already."""

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from ablate.analysis.calibration import StudyCalibration
 from ablate.analysis.numbers import decimals_for, fixed, plural
-from ablate.render.cells import plain, plain_table
 from ablate.render.outputs import as_data
+from ablate.render.table import plain, plain_table
 from ablate.stats.calibrate import SIMULATED, Power, Rate
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from ablate.analysis.diff import Comparison, Difference, Side, environment_diffe
 from ablate.analysis.numbers import MISSING
 from ablate.downstream.harness import TaskScore
 from ablate.execution.reproduce import TOLERANCE, Reproduction
-from ablate.render.cells import plain, plain_table
 from ablate.render.outputs import as_data
+from ablate.render.table import plain, plain_table
 from ablate.stats import Interval, PairedDifference
 from ablate.trained.decode import TextScore
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from ablate.analysis.numbers import plural
 from ablate.nn.model.pricing import PARTS, Layers, Price, price
 from ablate.planning.planner import Planner, make_plan
-from ablate.render.cells import bare_table
+from ablate.render.table import bare_table
 from ablate.spec.cost import BYTES, Cost
 from ablate.spec.lookup import block_error, find_block, find_model
 from ablate.spec.space import SpaceSpec

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from ablate.render.cells import bare_table
+from ablate.render.table import bare_table
 from ablate.spec.task import DataSummary, Task
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rich.text import Text
 from ablate.analysis.numbers import duration, plural, scaled
 from ablate.execution.observer import Observer
 from ablate.planning.plan import Plan, Trial
-from ablate.render.cells import in_lines
+from ablate.render.table import in_lines
 from ablate.store.records import TrialOutcome, TrialState
 from ablate.training.events import Measurement
 

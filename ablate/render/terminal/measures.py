@@ -14,10 +14,10 @@ from ablate.analysis.numbers import plural, scaled
 from ablate.errors import AblateError
 from ablate.execution.inspecting import Inspected
 from ablate.metrics import GROWTHS, inside_name
-from ablate.render.cells import bare_table
 from ablate.render.figures import save_to
 from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
 from ablate.render.outputs import as_data
+from ablate.render.table import bare_table
 from ablate.timing import Setting, Timing, growth, threads_used
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ablate.planning.earlier import ChangedKind
 from ablate.planning.forecast import Estimate, further_seconds
 from ablate.planning.other_machine import MachineForecast
 from ablate.planning.plan import CheckedPoints, Plan, Trial, Variant, without_effect
-from ablate.render.cells import in_lines
+from ablate.render.table import in_lines
 from ablate.roles import TrialRole
 from ablate.spec.design import SeedsSpec
 from ablate.spec.paths import value_at

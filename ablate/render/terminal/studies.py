@@ -12,8 +12,8 @@ from rich.table import Table
 from ablate.analysis.numbers import counted, duration, plural, scaled
 from ablate.analysis.runs import first_line
 from ablate.analysis.status import Status, StudyStatus, utilisation_of
-from ablate.render.cells import NARROW, joined, named, plain, plain_table
 from ablate.render.outputs import DrivenStudy, TrialInFlight, as_data, extended
+from ablate.render.table import NARROW, joined, named, plain, plain_table
 from ablate.store.records import RunningTrial
 
 if TYPE_CHECKING:

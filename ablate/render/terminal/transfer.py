@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from ablate.analysis.numbers import fixed
-from ablate.render.cells import bare_table
 from ablate.render.figures import save_to
 from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
+from ablate.render.table import bare_table
 from ablate.render.terminal.outputs import TransferOutput
 from ablate.training.transfer import LIMITS, STEPS, Coordinate, Dimension, RateCurve, grid_steps_apart
 

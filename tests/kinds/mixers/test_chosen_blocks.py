@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.native_sparse_attention import NativeSparseAttentionSpec
-from ablate.nn.kernels import chosen_blocks
+from ablate.nn.kernels import block_attention
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -68,14 +68,14 @@ def slow_moba(mixer: Any, member: int, x: Tensor, real: list[bool]) -> Tensor:
     return torch.stack(rows)
 
 
-TIMES = {"masked": chosen_blocks._TIMES, "gathered": 0}
+TIMES = {"masked": block_attention._TIMES, "gathered": 0}
 """How a whole text is read: by all logits, or as long texts are."""
 
 
 @pytest.mark.independent_check("mixers", "attention", against="MoBA, arXiv:2502.13189 eqs 5 to 8, query by query")
 @every_pair({"name": FORMS, "padded": [False, True], "form": TIMES})
 def test_chosen_blocks_are_those_of_moba(name: str, padded: bool, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chosen_blocks, "_TIMES", TIMES[form])
+    monkeypatch.setattr(block_attention, "_TIMES", TIMES[form])
     spec = AttentionSpec.model_validate({"kind": "attention", **FORMS[name]})
     mixer = perturbed(spec, CONTEXT)
     x, _ = assert_equal_forms(mixer, slow_moba, T, D, padded)
@@ -99,7 +99,7 @@ def test_long_texts_read_the_chosen_blocks_alone(plain: dict[str, Any], monkeypa
     direction = torch.randn(x.shape, generator=stream(2, "direction"), dtype=torch.float64)
     found = []
     for times in (0, 1000):
-        monkeypatch.setattr(chosen_blocks, "_TIMES", times)
+        monkeypatch.setattr(block_attention, "_TIMES", times)
         y = mixer(x, real)
         found.append((y, torch.autograd.grad((y * direction).sum(), [x, *mixer.parameters()])))
     (fast, gradients), (slow, expected) = found
@@ -179,7 +179,7 @@ def slow_nsa(mixer: Any, member: int, x: Tensor, real: list[bool]) -> Tensor:
 def test_its_three_branches_are_those_of_nsa(
     settings: dict[str, Any], padded: bool, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chosen_blocks, "_TIMES", TIMES[form])
+    monkeypatch.setattr(block_attention, "_TIMES", TIMES[form])
     spec = NativeSparseAttentionSpec.model_validate({"kind": "native_sparse_attention", **settings})
     mixer = perturbed(spec, CONTEXT)
     x, _ = assert_equal_forms(mixer, slow_nsa, T, D, padded)

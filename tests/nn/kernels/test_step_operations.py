@@ -13,8 +13,8 @@ from ablate.nn.kernels import softmax_attention
 from ablate.nn.kernels.cross_entropy import cross_entropy
 from ablate.nn.kernels.product import onednn_is_faster
 from ablate.nn.kernels.relative_positions import rotate
-from ablate.nn.kernels.rms_norm import rms_norm
 from ablate.nn.kernels.softmax_attention import attend
+from ablate.nn.pack.layers import rms_norm
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
