@@ -194,7 +194,7 @@ def test_a_comparison_with_transformers_names_its_extra(monkeypatch: pytest.Monk
 
 ASKED_BY_OTHERS = {
     "store/failures.py": "a driver that the URL names",
-    "execution/ray/storage.py": "a package of Arrow or fsspec for a URL",
+    "execution/ray/files.py": "a package of Arrow or fsspec for a URL",
     "execution/ray/tuning.py": "a class of Ray that other versions have moved",
     "spec/trainer.py": "a module of the user's that a trainer names",
     "analysis/optuna_export.py": "a driver that the URL of Optuna's storage names",

@@ -233,8 +233,8 @@ def gate(
 
     Exit codes: 0 it passes, 1 it does not, 3 undecided (the seeds that would decide are printed), 2 it cannot be asked.
     """
-    from ablate.analysis.gate import gate as ask
-    from ablate.analysis.gate import only_variant
+    from ablate.analysis.why import gate as ask
+    from ablate.analysis.why import only_variant
 
     report = read(store, study)
     asked = ask(report, variant or only_variant(report), "better" if better else "not worse")
@@ -284,7 +284,7 @@ def calibrate(
 ) -> None:
     """Show the smallest difference that each number of seeds can detect, at the noise of a study's own trials."""
     from ablate.analysis.calibration import read_calibration
-    from ablate.render.terminal.calibration import calibration_json, print_calibration
+    from ablate.render.terminal.studies import calibration_json, print_calibration
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:

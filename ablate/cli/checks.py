@@ -61,8 +61,7 @@ def check_transfer(
 
     from ablate.execution.environment import choose_device
     from ablate.locations import cache_folder
-    from ablate.render.terminal.measures import FIGURES
-    from ablate.render.terminal.transfer import draw_transfer, print_transfer, transfer_json, transfers
+    from ablate.render.terminal.measures import FIGURES, draw_transfer, print_transfer, transfer_json, transfers
     from ablate.training.transfer import check_coordinates, measure_rates, sizes_of
 
     read = load_space(space, plugin, data)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.nn.model.block import Block
-from ablate.nn.model.encoder_decoder import DecoderBlock
+from ablate.nn.model.encoder import DecoderBlock
 from ablate.nn.pack import numbers_documents
 
 SAMPLE_TOKENS = 32

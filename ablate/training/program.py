@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.nn.model.block import Block
-from ablate.nn.model.encoder_decoder import DecoderBlock
+from ablate.nn.model.encoder import DecoderBlock
 
 if TYPE_CHECKING:
     from ablate.spec.task import Batch

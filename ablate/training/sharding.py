@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from ablate.nn.model.block import Block
-from ablate.nn.model.encoder_decoder import DecoderBlock
+from ablate.nn.model.encoder import DecoderBlock
 from ablate.nn.pack import Packed
 
 if TYPE_CHECKING:

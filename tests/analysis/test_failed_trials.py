@@ -11,8 +11,8 @@ from rich.console import Console
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import read_findings
-from ablate.analysis.gate import gate
 from ablate.analysis.study import read_study
+from ablate.analysis.why import gate
 from ablate.render.formats import render_report
 from ablate.render.table import print_study
 from ablate.roles import TrialRole

@@ -16,10 +16,10 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.claims import ClaimVerdict, ClaimWord
 from ablate.analysis.continuing import deciding_seeds, study_arguments
 from ablate.analysis.diff import differences
-from ablate.analysis.gate import gate, only_variant
 from ablate.analysis.ideas import caution, read_ideas
 from ablate.analysis.report import StudyReport
 from ablate.analysis.status import read_overview
+from ablate.analysis.why import gate, only_variant
 from ablate.errors import ArgumentError, NotFoundError
 from ablate.store import TrialState
 from ablate.store.records import DesignTraits

@@ -16,10 +16,9 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.changes import in_words
 from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.findings import read_findings
-from ablate.analysis.gate import gate
 from ablate.analysis.ladder import Climb, climb_sentences
 from ablate.analysis.numbers import fixed
-from ablate.analysis.why import why
+from ablate.analysis.why import gate, why
 from ablate.render.answer import answer_text
 from ablate.render.as_json import study_json
 from ablate.render.figures import draw, pictures

@@ -15,10 +15,10 @@ from vega import marks, rows
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.fairness import Tried, Tuned, Tuning
-from ablate.analysis.gate import gate
 from ablate.analysis.path import read_path
 from ablate.analysis.status import read_overview
 from ablate.analysis.study import read_study
+from ablate.analysis.why import gate
 from ablate.render.figures.path import draw_path, outcome
 from ablate.render.figures.style import PAPER
 from ablate.store.records import StudyRecord, TrialState

@@ -16,11 +16,10 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.claims import judge_claims
 from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.findings import read_findings
-from ablate.analysis.gate import gate
 from ablate.analysis.runs import read_runs
 from ablate.analysis.scaling import Scaling, Scalings, with_tail
 from ablate.analysis.status import read_overview
-from ablate.analysis.why import why
+from ablate.analysis.why import gate, why
 from ablate.render.as_json import study_json
 from ablate.render.formats import render_report
 from ablate.render.formats.latex import paper_table

@@ -24,7 +24,7 @@ from ablate.execution.checkpoint import (
     write_checkpoint,
 )
 from ablate.execution.protocol import Job, JobMember
-from ablate.execution.ray.storage import open_storage
+from ablate.execution.ray.files import open_storage
 
 STATE: dict[str, Any] = {"step": 7, "alive": [0, 2], "model": {"w": torch.arange(6.0)}}
 

@@ -12,7 +12,7 @@ from engine_samples import planner
 
 from ablate.errors import PluginError
 from ablate.execution.ray import courier
-from ablate.execution.ray.courier import Courier, local_cache, pack, place_plugin, read_plugin, unpack
+from ablate.execution.ray.files import Courier, local_cache, pack, place_plugin, read_plugin, unpack
 from ablate.planning.planner import make_plan
 from ablate.tasks.cache import folder_of
 

@@ -13,7 +13,7 @@ from pyarrow.fs import FileType
 from ablate.errors import EngineError
 from ablate.execution.checkpoint import MEMBERS, job_key
 from ablate.execution.protocol import Job, JobMember
-from ablate.execution.ray.storage import Storage, open_storage
+from ablate.execution.ray.files import Storage, open_storage
 
 
 class Shelf(LocalFileSystem):  # type: ignore[misc]

@@ -28,7 +28,7 @@ from ablate.spec.schedule import SCHEDULES
 from ablate.tasks.memory import CopySpec
 from ablate.tasks.probe import Probe
 from ablate.tasks.sources.builtin import NumberWords
-from ablate.tasks.tokenizers.plain import BytesSpec, ByteTokenizer
+from ablate.tasks.tokenizers.kinds import BytesSpec, ByteTokenizer
 from ablate.trackers.tensorboard import TensorBoard, TensorBoardSession
 
 Patch = tuple[type, str, Any]

@@ -26,7 +26,7 @@ from ablate.spec.paths import assign
 from ablate.spec.schema import space_schema
 from ablate.spec.space import SpaceSpec
 from ablate.tasks.language_model import LanguageModelSpec
-from ablate.tasks.tokenizers.library import BpeSpec
+from ablate.tasks.tokenizers.kinds import BpeSpec
 
 
 @cache

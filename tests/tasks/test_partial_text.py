@@ -18,7 +18,7 @@ from ablate.spec.task import TaskSpec
 from ablate.tasks import text as text_module
 from ablate.tasks.language_model import LanguageModel, LanguageModelSpec
 from ablate.tasks.sources.files import Files
-from ablate.tasks.tokenizers.plain import ByteTokenizer
+from ablate.tasks.tokenizers.kinds import ByteTokenizer
 
 END = 256  # of the byte tokenizer
 

@@ -18,8 +18,7 @@ from pydantic import ValidationError
 from ablate.errors import DataError
 from ablate.spec.task import TaskSpec
 from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec, subwords
-from ablate.tasks.tokenizers.library import BpeSpec
-from ablate.tasks.tokenizers.plain import ByteTokenizer
+from ablate.tasks.tokenizers.kinds import BpeSpec, ByteTokenizer
 from ablate.tasks.tokenizers.subwords import SubwordTokenizer
 
 CODE = Path(ast.__file__).read_text(encoding="utf-8")
@@ -74,7 +73,7 @@ def test_too_large_a_vocabulary_is_refused_with_the_largest_that_fits() -> None:
 
 def test_training_is_the_same_in_another_process_with_another_number_of_threads(tmp_path: Path) -> None:
     program = (
-        "import sys, pathlib; from ablate.tasks.tokenizers.library import BpeSpec\n"
+        "import sys, pathlib; from ablate.tasks.tokenizers.kinds import BpeSpec\n"
         "text = pathlib.Path(sys.argv[1]).read_text()\n"
         "BpeSpec(vocab_size=380).train([text, text[:99]]).save(pathlib.Path(sys.argv[2]))"
     )

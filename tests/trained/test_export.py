@@ -18,7 +18,7 @@ from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 from ablate.spec.space import SpaceSpec
 from ablate.store import open_store
-from ablate.tasks.tokenizers.plain import ByteTokenizer
+from ablate.tasks.tokenizers.kinds import ByteTokenizer
 from ablate.tasks.tokenizers.subwords import SubwordTokenizer
 from ablate.trained.hugging_face import settings
 from ablate.trained.hugging_face.check import compare

@@ -20,9 +20,8 @@ from ablate.execution.environment import check_abilities, check_shard, check_sha
 from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Broken, Done, Job, Message
 from ablate.execution.ray.cluster import GIB, Gpus, Node, Placement, connect, describe, find_placements, nodes, on_node
-from ablate.execution.ray.courier import Courier, read_plugin
+from ablate.execution.ray.files import Courier, open_storage, read_plugin
 from ablate.execution.ray.scheduling import population_key, population_of
-from ablate.execution.ray.storage import open_storage
 from ablate.execution.ray.trainable import JobTrainable
 from ablate.execution.ray.tuning import TuneRun
 from ablate.locations import temporary_folder

@@ -27,7 +27,7 @@ from ablate.execution.options import RunOptions, WorkerSettings
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, Message, StateReplaced
 from ablate.execution.ranks import rank_group
 from ablate.execution.ray.cluster import Placement
-from ablate.execution.ray.courier import local_cache, place_plugin
+from ablate.execution.ray.files import local_cache, place_plugin
 from ablate.execution.ray.scheduling import (
     JOB,
     LEFT,

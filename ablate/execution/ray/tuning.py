@@ -23,8 +23,8 @@ from ablate.errors import EngineError
 from ablate.execution.checkpoint import job_key
 from ablate.execution.protocol import Broken, Done, Job, JobRestarted, Message
 from ablate.execution.ray.cluster import Placement, give_up_lost_places
+from ablate.execution.ray.files import Storage
 from ablate.execution.ray.scheduling import JOB, LEFT, MESSAGES, PLACEMENT, DesignScheduler, first_values, population_of
-from ablate.execution.ray.storage import Storage
 
 _IDLE_SECONDS = 30.0
 _WATCH_SECONDS = 2.0

@@ -8,8 +8,14 @@ import torch
 from torch import nn
 
 from ablate.nn.model.decoder import Decoder, decoder_cost
-from ablate.nn.model.encoder import DualEncoder, build_encoder, dual_encoder_cost, encoder_cost
-from ablate.nn.model.encoder_decoder import EncoderDecoder, encoder_decoder_cost
+from ablate.nn.model.encoder import (
+    DualEncoder,
+    EncoderDecoder,
+    build_encoder,
+    dual_encoder_cost,
+    encoder_cost,
+    encoder_decoder_cost,
+)
 from ablate.nn.pack import initialise
 from ablate.spec.cost import Cost
 from ablate.spec.model import ModelSpec

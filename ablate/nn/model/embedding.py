@@ -16,7 +16,7 @@ from ablate.nn.pack import ACTIVATIONS, Embedding, Linear, Packed, linear, zeros
 from ablate.spec.activations import KEPT
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.model_parts import BigramSpec, HeadTransformSpec, SmearSpec
+from ablate.spec.model_fields import BigramSpec, HeadTransformSpec, SmearSpec
 
 _NOW, _BEFORE = 36313, 27191
 """Factors of the hash of a pair."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ablate.nn.kernels.cross_entropy import logit_tensors
 from ablate.nn.model import model_cost
 from ablate.nn.model.block import block_cost
-from ablate.nn.model.encoder_decoder import decoder_block_cost
+from ablate.nn.model.encoder import decoder_block_cost
 from ablate.nn.model.stack import repeat_cost, token_head_cost
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost

@@ -13,8 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from ablate.analysis.claims import ClaimVerdict
-from ablate.analysis.gate import GateAnswer
-from ablate.analysis.why import Why
+from ablate.analysis.why import GateAnswer, Why
 from ablate.errors import ArgumentError
 from ablate.render.outputs import JudgedTableOutput, ReportOutput, StudyOutput
 from ablate.render.terminal.outputs import (

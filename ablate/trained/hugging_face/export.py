@@ -22,7 +22,7 @@ from ablate.errors import AblateError, DataError, SpaceError
 from ablate.spec.layer import InitialiserSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.task import Codec
-from ablate.tasks.tokenizers.plain import ByteTokenizer
+from ablate.tasks.tokenizers.kinds import ByteTokenizer
 from ablate.tasks.tokenizers.subwords import SubwordTokenizer
 from ablate.trained.hugging_face.architecture import architectures
 from ablate.trained.hugging_face.checkpoint import CONFIG, SINGLE, Imported, to_theirs, understand

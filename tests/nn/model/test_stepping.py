@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ablate.nn.model import build_model
 from ablate.nn.model.decoder import Decoder, state_bytes
-from ablate.nn.model.encoder_decoder import EncoderDecoder
+from ablate.nn.model.encoder import EncoderDecoder
 from ablate.nn.pack import Stepping
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
