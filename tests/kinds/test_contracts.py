@@ -291,6 +291,20 @@ def test_what_we_ship_keeps_its_contract(family: str, kind: str, values: dict[st
     assert [finding for one in checked.specs for finding in one.findings] == []
 
 
+COUNTING = {name: one for name, one in CONTRACTS.items() if "counts_parameters" in one.rules and name != "mixers"}
+
+
+@pytest.mark.parametrize("family", COUNTING)
+def test_parts_count_their_parameters_whatever_their_settings(family: str) -> None:
+    """Of mixers, other tests keep the whole contract with all settings."""
+    contract = COUNTING[family]
+    for kind in contract.family.members().values():
+        required = {name for name, field in kind.model_fields.items() if field.is_required()}
+        for spec in settings(kind, {name: value for name, value in contract.given.items() if name in required}):
+            findings = contract.rules["counts_parameters"](spec, contract.contexts(spec)[0])
+            assert list(findings) == [], spec.canonical_json()
+
+
 def test_a_name_of_two_families_asks_for_one() -> None:
     with pytest.raises(AblateError, match=r"in mixers and in schedules.*`--family mixers`"):
         check_kind("linear")

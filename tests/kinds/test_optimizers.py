@@ -573,6 +573,21 @@ def test_a_rate_on_the_device_is_read_at_every_step(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(MEMBERS))
+def test_parameters_without_a_gradient_stay_and_stop_no_others(kind: str) -> None:
+    """Alone in a group before the others, and beside another in its group."""
+    spec, info = settings(kind, MEMBERS[kind][:1])[0].optimizer, ParameterInfo("weight", (5, 3), "matrix", decays=True)
+    still, moved, beside, last = parameters = [nn.Parameter(torch.ones(1, 5, 3)) for _ in range(4)]
+    groups = [{"params": group, **spec.options(info), "lr": 0.1} for group in ([still], [moved, beside], [last])]
+    rule = spec.build(groups, capturable=False)
+    rule.state.update({parameter: spec.state(parameter, info) for parameter in parameters})
+    for step in (1, 2):  # the first step of SOAP moves nothing
+        for parameter in (moved, last):
+            parameter.grad = gradients(step, 0)[0].float().unsqueeze(0)
+        rule.step()
+    assert [bool((one != 1).any()) for one in parameters] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("kind", sorted(MEMBERS))
 def test_its_state_takes_the_bytes_that_it_says(kind: str) -> None:
     for values in (MEMBERS[kind][0], {"lr": 1.0, "momentum": 0} if kind == "sgd" else MEMBERS[kind][-1]):
         spec = OptimizerSpec.parse({"kind": kind, **values})

@@ -73,8 +73,10 @@ def test_whole_steps_come_within_half_a_step() -> None:
         base, other, steps = draw.uniform(0.1, 9), draw.uniform(0.1, 9), draw.randint(30, 500)
         found = equal_steps(MatchSpec(equal="seconds"), Step(1, 1, base), steps, Step(1, 1, other))
         assert abs(found * other - base * steps) <= other / 2 + 1e-9
-    with pytest.raises(UnmatchedError, match=r"one step alone is 5 times the tokens"):
-        equal_steps(MatchSpec(equal="tokens"), Step(1, 1, 1), 2, Step(10, 1, 1))
+    assert equal_steps(MatchSpec(equal="tokens"), Step(1, 1, 1), 67, Step(100, 1, 1)) == 1
+    for steps, times in ((2, "50"), (66, "1.52")):
+        with pytest.raises(UnmatchedError, match=rf"one step alone is {times} times the tokens"):
+            equal_steps(MatchSpec(equal="tokens"), Step(1, 1, 1), steps, Step(100, 1, 1))
 
 
 @pytest.mark.parametrize("equal", ["tokens", "flops"])

@@ -15,10 +15,11 @@ from ablate.devices import DEVICES, find_device, known_device, stated_device, ut
 from ablate.errors import EngineError
 from ablate.nn.model import model_cost
 from ablate.planning.memory import largest_micro_batch, trial_bytes
-from ablate.planning.other_machine import EFFICIENCY, Machine, MachineForecast, read_doctor_report
+from ablate.planning.other_machine import EFFICIENCY, Machine, MachineForecast, find_machine, read_doctor_report
 from ablate.planning.plan import Variant
 from ablate.planning.planner import make_plan
 from ablate.spec.reading import load_space
+from ablate.spec.resources import ResourcesSpec
 
 SPACES = Path(__file__).parents[2] / "spaces"
 
@@ -188,6 +189,16 @@ def test_another_file_than_that_of_doctor_is_refused(tmp_path: Path, text: str) 
         read_doctor_report(tmp_path / "other.json")
     with pytest.raises(EngineError, match="there is no such file"):
         read_doctor_report(tmp_path / "nowhere.json")
+
+
+def test_however_a_machine_is_named_a_trial_takes_its_devices_as_the_space_says(tmp_path: Path) -> None:
+    file = doctor_file(tmp_path, "cuda: 8 x NVIDIA A100-SXM4-40GB", 1.95e12)
+    for shard in (False, True):
+        resources = ResourcesSpec(gpus=4, shard=shard)
+        for named in (("a100x8", None, None, None), (None, None, None, file)):
+            machine = find_machine(*named, None, resources)
+            assert machine is not None
+            assert (machine.count, machine.each, machine.shard) == (8, 4, shard)
 
 
 def test_the_command_counts_the_gpus_of_a_trial(

@@ -204,6 +204,12 @@ def refusal(plain: dict[str, Any], whole: type[Any]) -> tuple[str, str]:
             "in ascending order",
         ),
         (
+            {"batch_growth": {"kind": "stages", "until": [0.3, 0.3]}},
+            "batch_growth.until",
+            "must be ascending",
+            "each number once",
+        ),
+        (
             {"batch_growth": {"kind": "stages", "shares": [0.5], "until": [0.1, 0.2]}},
             "batch_growth.until",
             "`shares` has 1",
@@ -216,7 +222,7 @@ def refusal(plain: dict[str, Any], whole: type[Any]) -> tuple[str, str]:
             "one number",
         ),
     ],
-    ids=["multiple", "micro_batch", "falls", "ends", "empty"],
+    ids=["multiple", "micro_batch", "falls", "stays", "ends", "empty"],
 )
 def test_a_batch_that_cannot_grow_so_is_refused(training: dict[str, Any], where: str, got: str, remedy: str) -> None:
     path, sentence = refusal({**TRAINING, **training}, TrainingSpec)

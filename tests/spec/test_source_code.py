@@ -282,10 +282,11 @@ def test_modules_of_the_working_folder_that_a_notebook_imports_count(
     source = f"{line}\nclass Kind:\n  def f(self):\n    {'pass' if line else 'import beside_it'}\n    return {use}"
     found = []
     for value in (1, 22):
-        for module in ("beside_it", "kit_beside", "kit_beside.inner", "deeper"):
+        for module in ("beside_it", "kit_beside", "kit_beside.inner", "kit_beside.near", "deeper"):
             sys.modules.pop(module, None)
         importlib.invalidate_caches()
-        write(tmp_path, beside_it="from deeper import h", kit_beside__inner="from deeper import h")
+        write(tmp_path, beside_it="from deeper import h", kit_beside__near="from deeper import h")
+        write(tmp_path, kit_beside__inner="from .near import h")
         write(tmp_path, deeper=f"def h(): return {value}", unused=f"x = {value}")
         found.append(read_typed(source, kept=True))
     assert differences(*found) == ["`deeper.h` changed"]

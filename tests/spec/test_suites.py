@@ -132,3 +132,12 @@ def test_a_variant_that_one_task_makes_another_is_refused_as_its_mean_would_lack
     fixed = {"task": COPY, "model.exceptions": {"0": {"mixer": "linear"}}}
     with pytest.raises(SpaceError, match=r"on the task `fixed` the variant mixer=linear is the same as baseline"):
         plan_keys({**PLAIN, "tasks": {"recall": RECALL, "fixed": fixed}}, tmp_path)
+    # Each task ignores one of two parts, so that `both` is another variant on each of them.
+    parts = {"a": ("attention", 1), "b": ("linear", 2), "c": ("retention", 3), "both": ("linear", 3)}
+    switches = {"parts": {name: {"block.mixer": mixer, "block.mlp.ratio": n} for name, (mixer, n) in parts.items()}}
+    tasks = {
+        "mixes": {"task": RECALL, "model.exceptions": {"0": {"mlp": "gated"}}},
+        "maps": {"task": COPY, "model.exceptions": {"0": {"mixer": "attention"}}},
+    }
+    with pytest.raises(SpaceError, match=r"the variant parts=both is the same as parts=\w, and on others it is not"):
+        plan_keys({**PLAIN, "switches": switches, "tasks": tasks}, tmp_path)

@@ -82,7 +82,7 @@ class PathAttentionSpec(MixerSpec):
         return length * (2 * d_kv + context.heads * self.forget.present) + max(0, self.taps - 1) * d_kv
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """Of full blocks. Kept: inputs and matrices of each block, queries after each, and two whole matrices."""
+        """Of full blocks. Kept: inputs and matrices of each block, of each pair of blocks, and the whole matrix."""
         wide, h, d, inner = context.width, context.heads, context.head_width, context.inner_width
         groups = self.kv_heads or h
         d_kv, pairs, rows = groups * d, length * (length + 1) // 2, length * h
@@ -95,16 +95,19 @@ class PathAttentionSpec(MixerSpec):
         block = min(_BLOCK, length)
         blocks = -(-length // block)
         inside = rows * block * (4 * d + 2 * block)  # four products and two with T in each block
-        between = blocks * (blocks - 1) // 2 * h * block * d * (block + d)
+        apart = blocks * (blocks - 1) // 2 * h
+        between = apart * block * d * (block + d)
         core = Cost(
             multiplications=inside + between + pairs * inner,
             additions=inside + between + pairs * inner + (pairs - length) * h,
             divisions=2 * pairs * h + rows,
             exponentiations=pairs * h + rows,
         )
-        within = rows * (5 * d + 4 * block) + blocks * h * d * d
-        kept = length * (wide + inner) + within + blocks * rows * d // 2 + 2 * h * length * length
-        total = replace(maps + core, activations=kept + (0 if self.rank is None else length * self.rank))
+        within = rows * (14 * d + 3 * block)
+        copied = apart * d * (3 * block + d)  # twice the queries, once the keys, and the product of all maps
+        matrix = (4 * h + 1) * length * length // 4  # the weights, and what is visible in bytes
+        kept = length * (wide + inner + 2 * d_kv + (self.rank or 0)) + within + copied + matrix
+        total = replace(maps + core, activations=kept)
         total += short_convolution_cost(length, d_kv, self.taps) + self.query_key_norm.cost(length, h, groups, d)
         return total + self.forget.cost(context, length, pairs)
 

@@ -38,6 +38,7 @@ from ablate.kinds.mixers.local import LocalSpec
 from ablate.kinds.mixers.longformer import LongformerSpec
 from ablate.kinds.mixers.mlp_mixer import MLPMixerSpec
 from ablate.kinds.mixers.native_sparse_attention import NativeSparseAttentionSpec
+from ablate.kinds.mixers.path_attention import PathAttentionSpec
 from ablate.kinds.mixers.performer import PerformerSpec
 from ablate.kinds.mixers.reformer import ReformerSpec
 from ablate.kinds.mixers.retention import RetentionSpec
@@ -381,11 +382,34 @@ def test_products_of_a_pattern_are_linear_in_the_text(spec: MixerSpec, context: 
     assert counted(spec, longer) < counted(AttentionSpec(), longer)
 
 
-@pytest.mark.parametrize("spec", [*FEATURES, *DECAYING], ids=lambda spec: spec.canonical_json())
-def test_cost_of_features_is_linear_in_length(spec: MixerSpec) -> None:
+RECURRENT = [
+    MixerSpec.parse(kind)
+    for kind in ("channel_mixing", "gated_deltanet", "kimi_delta_attention", "mamba2", "mamba3", "mlstm", "rwkv7")
+]
+
+
+@pytest.mark.parametrize("spec", [*FEATURES, *DECAYING, *RECURRENT], ids=lambda spec: spec.canonical_json())
+def test_cost_of_features_and_of_states_is_linear_in_length(spec: MixerSpec) -> None:
     one, two, four = (spec.cost(causal(64, 2, 4096), length) for length in (1024, 2048, 4096))
     assert four.flops - two.flops == 2 * (two.flops - one.flops)
     assert one.parameters == four.parameters
+
+
+@pytest.mark.parametrize("spec", RECURRENT[:-1], ids=lambda spec: spec.kind_name())
+def test_states_take_about_the_products_that_torch_counts_and_keep_what_autograd_keeps(spec: MixerSpec) -> None:
+    mixer, cost = spec.build(causal(128, 2, 512)), spec.cost(causal(128, 2, 512), 512)
+    initialise(mixer, [0])
+    assert cost.multiplications == pytest.approx(counted_products(mixer, 512, 128), rel=0.2)
+    assert cost.activations == pytest.approx(kept_scalars(mixer, 1, 512, 128), rel=0.15)
+
+
+def test_path_attention_takes_a_softmax_like_attention_and_a_strength_for_each_token_and_head() -> None:
+    """Besides SiLU; each pair of tokens is weighed and summed once."""
+    spec, usual = PathAttentionSpec(taps=0), AttentionSpec()
+    for length in (1, 7, 64):
+        ours, theirs = (one.cost(causal(D, H, length), length) for one in (spec, usual))
+        assert ours.exponentiations == theirs.exponentiations + length * (H + D)
+        assert ours.divisions == theirs.divisions + length * (H + D)
 
 
 CHOSEN: list[MixerSpec] = [
@@ -393,11 +417,12 @@ CHOSEN: list[MixerSpec] = [
     NativeSparseAttentionSpec(size=8, active=6, last=33, kv_heads=1),
 ]  # fmt: skip
 """Those that read chosen blocks alone."""
+PATHS = [PathAttentionSpec(), PathAttentionSpec(rank=None), PathAttentionSpec(forget="of_input")]
 
 
 @pytest.mark.parametrize(
     ("spec", "context"),
-    [*contexts_of([*FEATURES, *DECAYING], 128, 512), *((spec, causal(128, 2, 512)) for spec in CHOSEN)],
+    [*contexts_of([*FEATURES, *DECAYING], 128, 512), *((spec, causal(128, 2, 512)) for spec in (*CHOSEN, *PATHS))],
     ids=named_form,
 )
 def test_activations_of_long_texts_are_those_that_autograd_keeps(spec: MixerSpec, context: LayerContext) -> None:
