@@ -17,10 +17,9 @@ from ablate.analysis.report import StudyReport
 from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument, check_count
 from ablate.execution.checkpoint import checkpoints_folder
 from ablate.execution.driver import Limits, run_study
-from ablate.execution.engine import Engine
+from ablate.execution.engine import Engine, Observer, ObserverGroup
 from ablate.execution.environment import describe_environment, undeclared_code
 from ablate.execution.local import LocalEngine
-from ablate.execution.observer import Observer, ObserverGroup
 from ablate.execution.options import RunOptions, plugin_files, show_in_signature
 from ablate.execution.timing import Bench
 from ablate.execution.tracking import TrackingObserver
@@ -28,9 +27,8 @@ from ablate.extras import require
 from ablate.locations import DEFAULT_STORE, cache_folder, check_home
 from ablate.nn.model import build_model
 from ablate.notebook import Study
-from ablate.planning.earlier import EarlierTrials
 from ablate.planning.packing import Packing
-from ablate.planning.plan import Plan
+from ablate.planning.plan import EarlierTrials, Plan
 from ablate.planning.planner import Planner, make_plan
 from ablate.plugins import load_plugin
 from ablate.render.formats import Place, find_format

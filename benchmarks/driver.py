@@ -14,8 +14,7 @@ from pathlib import Path
 import psutil
 
 from ablate.execution.driver import run_study
-from ablate.execution.engine import Engine
-from ablate.execution.observer import Observer
+from ablate.execution.engine import Engine, Observer
 from ablate.execution.protocol import Done, Happened, Job, Message
 from ablate.planning.plan import Plan, Trial
 from ablate.planning.planner import Planner

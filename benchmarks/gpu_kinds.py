@@ -28,8 +28,8 @@ from torch import distributed
 from ablate.contracts.checking import CONTRACTS, settings
 from ablate.errors import AblateError
 from ablate.spec.base import Kinded
-from ablate.spec.resources import CheckpointInterval
 from ablate.spec.sentences import describe
+from ablate.spec.space_fields import CheckpointInterval
 from ablate.spec.sublayers import MIXERS, MixerSpec
 from ablate.spec.variant import VariantSpec
 from ablate.training.events import Checkpoint, Diverged, Measurement, TrialWarning

@@ -34,7 +34,7 @@ from hypothesis import strategies as st
 
 from ablate.cli import main as ablate_main
 from ablate.execution.driver import run_study
-from ablate.execution.observer import Observer
+from ablate.execution.engine import Observer
 from ablate.planning.planner import Planner
 from ablate.spec.reading import load_space
 from ablate.store import Environment, open_store

@@ -19,15 +19,14 @@ from pathlib import Path
 import psutil
 
 from ablate.execution.driver import run_study
-from ablate.execution.engine import Engine
+from ablate.execution.engine import Engine, Observer
 from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
-from ablate.execution.observer import Observer
 from ablate.execution.options import RunOptions
 from ablate.planning.plan import Trial
 from ablate.planning.planner import Planner, make_plan
-from ablate.spec.resources import ResourcesSpec
 from ablate.spec.space import SpaceSpec
+from ablate.spec.space_fields import ResourcesSpec
 from ablate.store import open_store
 from ablate.store.records import CurvePoint
 

@@ -85,7 +85,7 @@ def _storing(folder: Path, trials: int) -> Iterator[Row]:
 
 def _training(folder: Path, seeds: int) -> Iterator[Row]:
     import ablate
-    from ablate.execution.observer import Observer
+    from ablate.execution.engine import Observer
     from ablate.planning.plan import Trial
     from ablate.store.records import TrialOutcome
 

@@ -25,9 +25,9 @@ import psutil
 import torch
 
 from ablate.execution.driver import run_study
+from ablate.execution.engine import Observer
 from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
-from ablate.execution.observer import Observer
 from ablate.execution.options import RunOptions
 from ablate.machine import available_cores
 from ablate.nn.kernels.processor import keep_freed_memory

@@ -21,8 +21,8 @@ from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
 from ablate.machine import available_cores
 from ablate.planning.plan import Plan
 from ablate.planning.planner import Planner, make_plan
-from ablate.spec.resources import ResourcesSpec
 from ablate.spec.space import SpaceSpec
+from ablate.spec.space_fields import ResourcesSpec
 from ablate.training.events import Measurement
 
 TRIALS = 100

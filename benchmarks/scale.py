@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from ablate.execution.driver import run_study
-from ablate.execution.observer import Observer
+from ablate.execution.engine import Observer
 from ablate.execution.protocol import Done, Happened, Message
 from ablate.planning.plan import Trial
 from ablate.planning.planner import Planner

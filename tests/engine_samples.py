@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ablate.designs.base import Design, Point, Proposal
-from ablate.execution.engine import Engine
-from ablate.execution.observer import Observer
+from ablate.execution.engine import Engine, Observer
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.planning.plan import Plan, Trial
 from ablate.planning.planner import Planner

@@ -172,7 +172,6 @@ LATE: dict[str, str] = {
     "render.formats.slides": "the other formats are found without torch, which drawing a block needs",
     "tasks.language_model": "a task is described without torch",
     "tasks.scores": "a task is described without torch",
-    "tasks.translating": "a task is described without torch",
 }
 """Modules that may import others of ours inside a function, each with its reason."""
 

@@ -15,6 +15,10 @@ PAGES = [f"dashboard.shared.{path.stem}" for path in (ROOT / "dashboard" / "shar
 PAGES += [f"dashboard.views.{path.stem}" for path in (ROOT / "dashboard" / "views").glob("[!_]*.py")]
 USES = {
     "the command line": ("import ablate.cli.app", "pydantic"),
+    "a kind that shares a file": (
+        "from ablate.spec.design import DESIGNS; DESIGNS.member('sweep')",
+        "ablate.designs.ladder ablate.designs.search",
+    ),
     "reports": (
         "import ablate.analysis.study, ablate.render.as_json, ablate.render.table, ablate.stats",
         "torch scipy.optimize scipy.stats optuna",

@@ -91,7 +91,7 @@ class StudyAnswer:
     Attributes:
         warnings: What supports it and what limits it: the evidence, then what the sentences begin with.
         sentences: Its caveats, then what the verdicts say.
-        together: Names of the variants whose verdicts hold together (`ablate.stats.joint`).
+        together: Names of the variants whose verdicts hold together (`ablate.stats.verdict`).
         claims: The verdicts on the claims of its space, in their order.
     """
 

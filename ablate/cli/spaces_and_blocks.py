@@ -108,7 +108,7 @@ def data_(
 ) -> None:
     """Show what a space will train on: rows, tokens, lengths, labels, samples, fingerprint, trivial baselines."""
     from ablate.locations import cache_folder
-    from ablate.render.terminal.data import data_json, print_data
+    from ablate.render.terminal.cost import data_json, print_data
 
     space = load_space(file, plugin, data)
     folder, progress = cache or cache_folder(), make_console(stderr=True)

@@ -154,9 +154,9 @@ def plan(
     """
     from ablate.execution.environment import choose_device, undeclared_code
     from ablate.locations import cache_folder
-    from ablate.planning.earlier import EarlierTrials
     from ablate.planning.forecast import Estimate, forecast, settled_trials
     from ablate.planning.other_machine import MachineForecast, find_machine
+    from ablate.planning.plan import EarlierTrials
     from ablate.planning.planner import Planner, make_plan
     from ablate.render.terminal.plan import plan_json, print_plan
     from ablate.spec.space import TrainerSpace

@@ -7,7 +7,7 @@ from typing import Any
 
 from lm_eval.api.model import TemplateLM
 
-from ablate.downstream.scoring import Likelihood, Pair, Scored, windows
+from ablate.downstream.harness import Likelihood, Pair, Scored, windows
 from ablate.errors import DataError
 from ablate.spec.task import Codec
 

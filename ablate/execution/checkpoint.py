@@ -28,7 +28,7 @@ from ablate.execution.own_trainer import TrainerPlaces
 from ablate.execution.protocol import Job
 from ablate.planning.packing import ResumablePack
 from ablate.spec.base import content_hash
-from ablate.spec.resources import CheckpointInterval
+from ablate.spec.space_fields import CheckpointInterval
 from ablate.training.events import State
 from ablate.training.sharding import Ranks, is_divided
 

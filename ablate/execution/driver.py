@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from ablate.execution.engine import Engine
+from ablate.execution.engine import Engine, Observer, ObserverGroup
 from ablate.execution.ledger import Ledger
-from ablate.execution.observer import Observer, ObserverGroup
 from ablate.execution.study_run import StudyRun
 from ablate.execution.timing import Bench, time_study
 from ablate.planning.memory import largest_blocks

@@ -17,7 +17,7 @@ from ablate.errors import DataError, PluginError
 from ablate.execution.own_trainer import TrainerFailedError, run_trainer
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.spec.code import CodeReader
-from ablate.spec.resources import CheckpointInterval
+from ablate.spec.space_fields import CheckpointInterval
 from ablate.spec.task import Task
 from ablate.spec.trainer_variant import TrainerVariant, read_variant
 from ablate.spec.variant import VariantSpec

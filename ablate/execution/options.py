@@ -16,7 +16,7 @@ from ablate.errors import EngineError, check_argument, check_texts
 from ablate.locations import cache_folder
 
 if TYPE_CHECKING:
-    from ablate.spec.resources import CheckpointInterval, ResourcesSpec
+    from ablate.spec.space_fields import CheckpointInterval, ResourcesSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -195,8 +195,8 @@ class RunOptions:
         """
         from pydantic import ValidationError
 
-        from ablate.spec.resources import ResourcesSpec
         from ablate.spec.sentences import describe
+        from ablate.spec.space_fields import ResourcesSpec
 
         base = self.resources or space or ResourcesSpec()
         given = {name: getattr(self, option) for name, option in _OPTIONS_OF_RESOURCES.items()}
@@ -245,7 +245,7 @@ def show_in_signature(function: Callable[P, R], annotations: Mapping[str, Any] |
     """
     own = signature(function, eval_str=annotations is not None)
     if annotations is None:
-        from ablate.spec.resources import ResourcesSpec
+        from ablate.spec.space_fields import ResourcesSpec
 
         annotations = get_type_hints(RunOptions, localns={"ResourcesSpec": ResourcesSpec})
     parameters = [given for given in own.parameters.values() if given.kind is not Parameter.VAR_KEYWORD]

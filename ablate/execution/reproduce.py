@@ -13,7 +13,7 @@ from ablate.execution.attempt import curve_point
 from ablate.execution.engine import Engine
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
 from ablate.locations import temporary_folder
-from ablate.planning.earlier import stored_code
+from ablate.planning.plan import stored_code
 from ablate.spec.code import CodeReader
 from ablate.spec.task import TaskSpec
 from ablate.spec.variant import VariantSpec

@@ -14,9 +14,8 @@ from ablate.designs.base import BASELINE
 from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.execution.attempt import Attempt, Dialogue
 from ablate.execution.checkpoint import trainer_places
-from ablate.execution.engine import Engine
+from ablate.execution.engine import Engine, Observer
 from ablate.execution.ledger import Ledger
-from ablate.execution.observer import Observer
 from ablate.execution.protocol import (
     Began,
     Broken,

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ablate.execution.attempt import curve_point
-from ablate.execution.observer import Observer
+from ablate.execution.engine import Observer
 from ablate.planning.plan import Trial
 from ablate.processes import hide_passwords
 from ablate.store import Store

@@ -22,7 +22,7 @@ from ablate.machine import available_cores
 from ablate.planning.memory import free_bytes
 from ablate.planning.packing import JobPlace, Packing, Queue
 from ablate.planning.plan import Plan, Trial, Variant
-from ablate.spec.resources import ResourcesSpec
+from ablate.spec.space_fields import ResourcesSpec
 from ablate.spec.task import Task
 from ablate.spec.variant import VariantSpec
 from ablate.store.records import SETTLED, TrialRecord

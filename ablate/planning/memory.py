@@ -17,7 +17,7 @@ from ablate.nn.model.pricing import (
     recomputed_activations,
     spared_activations,
 )
-from ablate.planning.costs import cost_of_a_plugin
+from ablate.planning.budget import cost_of_a_plugin
 from ablate.planning.plan import Plan, Variant
 from ablate.planning.planner import Planner
 from ablate.spec.base import largest_divisor

@@ -21,7 +21,7 @@ from ablate.locations import read_file
 from ablate.planning.memory import largest_micro_batch, part_of_rank, trial_bytes
 from ablate.planning.plan import Plan, Trial, Variant
 from ablate.spec.cost import BYTES
-from ablate.spec.resources import ResourcesSpec
+from ablate.spec.space_fields import ResourcesSpec
 from ablate.spec.training import TrainingSpec
 
 EFFICIENCY = {"fp32": 0.5, "tf32": 0.2, "bf16": 0.2}

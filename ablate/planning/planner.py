@@ -16,10 +16,8 @@ from ablate.designs.wrappers import BudgetedDesign, SuiteDesign, TimedDesign, Tu
 from ablate.errors import PluginError, SpaceError
 from ablate.locations import DEFAULT_STORE
 from ablate.metrics import at_length, rounded_loss, split_length
-from ablate.planning.budget import Budget, UnmatchedError
-from ablate.planning.costs import PointCosts
-from ablate.planning.earlier import EarlierTrials
-from ablate.planning.plan import InvalidPoint, Plan, Trial, Variant, reasons_for, stages_of
+from ablate.planning.budget import Budget, PointCosts, UnmatchedError
+from ablate.planning.plan import EarlierTrials, InvalidPoint, Plan, Trial, Variant, reasons_for, stages_of
 from ablate.planning.starting import Starting
 from ablate.processes import paused_collector
 from ablate.roles import TrialRole

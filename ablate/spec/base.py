@@ -339,10 +339,11 @@ class Family:
         return dict(sorted(self._members.items()))
 
     def _import_own(self, kind: str) -> None:
-        """Import the module of this name, if the package has one."""
+        """Import the module of the package whose text defines this kind, if one does."""
         package = importlib.import_module(str(self.package))
-        if any(module.name == kind for module in pkgutil.iter_modules(package.__path__)):
-            importlib.import_module(f"{self.package}.{kind}")
+        for file in (file for folder in package.__path__ for file in Path(folder).glob("*.py")):
+            if f'kind: Literal["{kind}"]' in file.read_text(encoding="utf-8"):
+                importlib.import_module(f"{self.package}.{file.stem}")
 
     def defined_in(self, module: str) -> dict[str, type[Kinded]]:
         """The registered kinds of a module, without importing anything."""
@@ -351,8 +352,8 @@ class Family:
     def member(self, kind: object) -> type[Kinded]:
         """The spec class of a kind.
 
-        The module of its name is imported alone if it defines the kind: a space names few of all kinds, and importing
-        the others takes longer than reading it.
+        The module that defines it is imported alone: a space names few of all kinds, and importing the others takes
+        longer than reading it.
 
         Raises:
             PydanticCustomError: There is no such kind; the message suggests a similar one.

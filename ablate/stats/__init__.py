@@ -4,7 +4,6 @@ from ablate.stats.bounds import Allowance, Bounds, bounds, over_looks
 from ablate.stats.effects import Effect, Effects, Observation, Term, estimate_effects
 from ablate.stats.hidden_noise import Tails, tails_at_looks, tails_of
 from ablate.stats.importance import Configuration, Factor, Importance, importances
-from ablate.stats.joint import dominators, hold_together, holm, need_more_seeds
 from ablate.stats.paired import (
     Interval,
     PairedDifference,
@@ -16,7 +15,7 @@ from ablate.stats.paired import (
     unpaired_difference,
 )
 from ablate.stats.schedule import ExtendedSeeds, SeedPlan, SeedSchedule, seeds_declared
-from ablate.stats.verdict import Direction, Verdict, Word, judge
+from ablate.stats.verdict import Direction, Verdict, Word, dominators, hold_together, holm, judge, need_more_seeds
 
 __all__ = [
     "Allowance",

@@ -23,7 +23,7 @@ from ablate.tasks.text import Text, TextSpec
 if TYPE_CHECKING:
     import torch
 
-    from ablate.downstream.scoring import NextTokenModel
+    from ablate.downstream.harness import NextTokenModel
     from ablate.spec.task import Batch
 
 TOKENS_OF_A_PAIR = 8
@@ -185,8 +185,7 @@ class LanguageModel(Text):
         """
         if (asked := self._downstream) is None:
             return {}
-        from ablate.downstream.harness import Request, measure
-        from ablate.downstream.scoring import Scored
+        from ablate.downstream.harness import Request, Scored, measure
 
         was_training = model.training
         model.eval()

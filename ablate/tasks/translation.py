@@ -29,10 +29,9 @@ from ablate.tasks.language_model import PRIOR
 from ablate.tasks.pairs import PairSplit, read_pairs, write_pairs
 from ablate.tasks.rows import Table
 from ablate.tasks.sampling import Buckets
-from ablate.tasks.scores import nats
+from ablate.tasks.scores import Translator, nats, translate
 from ablate.tasks.sources import TEST, Address, Column, TokenizedSpec
 from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec
-from ablate.tasks.translating import Translator, translate
 
 if TYPE_CHECKING:
     import torch

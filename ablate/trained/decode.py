@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from ablate.decoding import Sampling, choose
-from ablate.downstream.harness import Request, TaskScore, measure
-from ablate.downstream.scoring import NextTokenModel, Scored
+from ablate.downstream.harness import NextTokenModel, Request, Scored, TaskScore, measure
 from ablate.errors import AblateError, DataError, SpaceError
 from ablate.locations import read_file
 from ablate.nn.model import build_model

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.spec.resources import CheckpointInterval
+from ablate.spec.space_fields import CheckpointInterval
 from ablate.spec.task import Task
 from ablate.training.events import Checkpoint, Diverged, Event, Measurement, State, Tick, TrialWarning
 from ablate.training.members import Member

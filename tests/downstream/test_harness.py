@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from ablate.api import run
 from ablate.cli.app import app
-from ablate.downstream.harness import Request, measure
-from ablate.downstream.scoring import Scored
+from ablate.downstream.harness import Request, Scored, measure
 from ablate.errors import ArgumentError, DataError, NotFoundError, SpaceError
 from ablate.nn.model import build_model
 from ablate.spec.space import SpaceSpec

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.downstream.scoring import Pair, Scored, States, windows
+from ablate.downstream.harness import Pair, Scored, States, windows
 
 V, K, CONTEXT = 7, 2, 5
 

@@ -15,7 +15,7 @@ from ablate.execution.engine import Engine
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, Message
 from ablate.planning.plan import Trial
 from ablate.planning.planner import make_plan
-from ablate.spec.resources import ResourcesSpec
+from ablate.spec.space_fields import ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import USAGE
 from ablate.training.events import Measurement

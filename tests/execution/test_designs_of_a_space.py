@@ -14,7 +14,7 @@ from ablate.designs.base import BASELINE, DesignContext, FixedDesign, Point, Pro
 from ablate.designs.fixed import LeaveOneOutSpec
 from ablate.errors import SpaceError
 from ablate.execution.driver import run_study
-from ablate.execution.observer import Observer
+from ablate.execution.engine import Observer
 from ablate.execution.protocol import Done, Happened, Job, Message
 from ablate.planning.planner import make_plan
 from ablate.roles import TrialRole

@@ -36,8 +36,8 @@ from ablate.designs.base import BASELINE, Point, Proposal
 from ablate.errors import EngineError, PluginError, SpaceError, StoreError, StudyBusyError
 from ablate.execution.attempt import Attempt, Dialogue
 from ablate.execution.driver import Limits, StudyResult, run_study
+from ablate.execution.engine import Observer, ObserverGroup
 from ablate.execution.ledger import Ledger
-from ablate.execution.observer import Observer, ObserverGroup
 from ablate.execution.protocol import Began, Done, Happened, Job, JobRestarted, Message, StateReplaced
 from ablate.planning.plan import Trial
 from ablate.planning.planner import Planner, make_plan

@@ -13,7 +13,7 @@ from engine_samples import ENVIRONMENT, Log, ScriptedEngine, finish, measured, p
 
 from ablate.execution.attempt import Attempt
 from ablate.execution.driver import StudyResult, run_study
-from ablate.execution.observer import Observer
+from ablate.execution.engine import Observer
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, JobRestarted, Message
 from ablate.planning.packing import Packing, Queue, ResumablePack, WaitingTrial
 from ablate.planning.plan import Trial

@@ -18,7 +18,7 @@ from ablate.analysis.course import StepsToBaseline
 from ablate.analysis.findings import read_findings
 from ablate.cli.spaces_and_blocks import validate
 from ablate.execution.driver import StudyResult, run_study
-from ablate.execution.observer import Observer
+from ablate.execution.engine import Observer
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.planning.forecast import forecast
 from ablate.planning.planner import make_plan

@@ -26,7 +26,7 @@ from ablate.execution.protocol import Happened, Job, JobMember
 from ablate.planning.packing import Packing
 from ablate.planning.plan import Trial
 from ablate.planning.planner import make_plan
-from ablate.spec.resources import CheckpointInterval, ResourcesSpec
+from ablate.spec.space_fields import CheckpointInterval, ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import CurvePoint
 from ablate.training.events import Checkpoint, Measurement, TrialWarning

@@ -19,7 +19,7 @@ from ablate.errors import ArgumentError, EngineError, MissingPackageError
 from ablate.execution import options as options_module
 from ablate.execution.local import LocalEngine, _check_options
 from ablate.execution.options import RunOptions, WorkerSettings, pack_size
-from ablate.spec.resources import CheckpointInterval, ResourcesSpec
+from ablate.spec.space_fields import CheckpointInterval, ResourcesSpec
 
 
 def test_options_override_the_space() -> None:

@@ -18,7 +18,7 @@ from ablate.execution.options import RunOptions, WorkerSettings
 from ablate.execution.protocol import Happened, Job, JobMember
 from ablate.execution.ranks import rank_group
 from ablate.planning.planner import make_plan
-from ablate.spec.resources import ResourcesSpec
+from ablate.spec.space_fields import ResourcesSpec
 from ablate.store import Store
 from ablate.training.events import Measurement
 from ablate.training.sharding import RankLostError, Ranks

@@ -28,7 +28,7 @@ from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember
 from ablate.execution.ray.engine import RayEngine
 from ablate.planning.planner import make_plan
-from ablate.spec.resources import ResourcesSpec
+from ablate.spec.space_fields import ResourcesSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialState
 

@@ -48,7 +48,7 @@ from ablate.execution.ray.engine import RayEngine
 from ablate.planning.packing import ResumablePack
 from ablate.planning.plan import Trial
 from ablate.planning.planner import make_plan
-from ablate.spec.resources import ResourcesSpec
+from ablate.spec.space_fields import ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import CurvePoint, TrialState
 from ablate.training.events import Measurement

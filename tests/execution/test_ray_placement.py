@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.execution.ray.cluster import GIB, Node, Placement, find_placements
-from ablate.spec.resources import ResourcesSpec
+from ablate.spec.space_fields import ResourcesSpec
 
 CPU_NODE = Node({"CPU": 16.0, "memory": 64.0 * GIB})
 GPU_NODE = Node({"CPU": 8.0, "memory": 64.0 * GIB, "GPU": 2.0})

@@ -20,7 +20,7 @@ from ablate.execution.options import RunOptions, WorkerSettings
 from ablate.execution.protocol import Happened, Job, JobMember, Message
 from ablate.execution.ranks import rank_group
 from ablate.planning.planner import make_plan
-from ablate.spec.resources import CheckpointInterval, ResourcesSpec
+from ablate.spec.space_fields import CheckpointInterval, ResourcesSpec
 from ablate.training.events import Checkpoint, Measurement
 
 CPU = torch.device("cpu")

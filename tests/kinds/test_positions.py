@@ -13,7 +13,7 @@ from torch import Tensor
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.nn.kernels.relative_positions import distance_buckets
+from ablate.nn.kernels.softmax_attention import distance_buckets
 from ablate.nn.model import build_model
 from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream

@@ -17,9 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.errors import EngineError
 from ablate.execution.driver import run_study
+from ablate.execution.engine import Observer
 from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
-from ablate.execution.observer import Observer
 from ablate.execution.options import RunOptions
 from ablate.nn.kernels import product, softmax_attention
 from ablate.nn.model import build_model, model_cost

@@ -17,19 +17,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablate.errors import DataError, EngineError, PluginError, SpaceError
 from ablate.execution.driver import run_study
-from ablate.execution.observer import Observer
+from ablate.execution.engine import Observer
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.model import build_model, model_cost
-from ablate.planning.earlier import EarlierTrials
 from ablate.planning.forecast import Speed, forecast, measure_matmul, measure_speed, timed_spec, usual_workers
 from ablate.planning.memory import largest_micro_batch, trial_bytes
-from ablate.planning.plan import Trial, Variant
+from ablate.planning.plan import EarlierTrials, Trial, Variant
 from ablate.planning.planner import make_plan
 from ablate.planning.starting import Starting
 from ablate.render.terminal.plan import print_plan
 from ablate.spec.code import Code, stage_identity
 from ablate.spec.design import Point
-from ablate.spec.resources import ResourcesSpec
+from ablate.spec.space_fields import ResourcesSpec
 from ablate.spec.task import Task
 from ablate.store import open_store
 from ablate.store.records import SettledTrial

@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 from ablate.analysis.findings import read_findings
 from ablate.analysis.optuna_export import ROLE, export_optuna
 from ablate.execution.driver import run_study
-from ablate.execution.observer import ObserverGroup
+from ablate.execution.engine import ObserverGroup
 from ablate.execution.tracking import TrackingObserver
 from ablate.render.formats import Place, find_format
 from ablate.spec.base import Family

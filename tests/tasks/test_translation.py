@@ -164,7 +164,7 @@ def test_label_smoothing_spreads_a_share_over_all_tokens(task: Translation) -> N
 def test_greedy_writes_what_the_full_forward_finds_likeliest(
     task: Translation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ablate.tasks.translating._AT_ONCE", 2)
+    monkeypatch.setattr("ablate.tasks.scores._AT_ONCE", 2)
     model = model_of(task, [3, 4])
     texts = ["seven", "one hundred and two thousand", "ninety-nine"]
     end = task.tokenizer.end_of_document

@@ -25,9 +25,8 @@ from engine_samples import (
 from ablate.errors import ArgumentError, MissingPackageError
 from ablate.execution import tracking
 from ablate.execution.driver import run_study
-from ablate.execution.engine import Engine
+from ablate.execution.engine import Engine, Observer, ObserverGroup
 from ablate.execution.local import LocalEngine
-from ablate.execution.observer import Observer, ObserverGroup
 from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Broken, Happened, Job, Message
 from ablate.execution.tracking import TrackingObserver

@@ -9,7 +9,7 @@ import pytest
 import torch
 from random_tokens import CPU, RandomTokens, points, variant
 
-from ablate.spec.resources import CheckpointInterval
+from ablate.spec.space_fields import CheckpointInterval
 from ablate.spec.variant import VariantSpec
 from ablate.training.events import Checkpoint, Diverged, Event, Measurement, State
 from ablate.training.loop import train

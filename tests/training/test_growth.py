@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from random_tokens import CPU, RandomTokens, T, V, losses, points, run, variant
 
 from ablate.nn.model import build_model, mean_flops
-from ablate.spec.resources import CheckpointInterval
+from ablate.spec.space_fields import CheckpointInterval
 from ablate.spec.variant import VariantSpec
 from ablate.training.events import Checkpoint, State
 from ablate.training.loop import train

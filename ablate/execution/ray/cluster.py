@@ -21,7 +21,7 @@ from ablate.errors import EngineError
 from ablate.execution.worker import worker_environment
 from ablate.machine import available_cores
 from ablate.processes import child_environment, python_command
-from ablate.spec.resources import ResourcesSpec
+from ablate.spec.space_fields import ResourcesSpec
 
 LOCAL = "local"
 _KNOCK_SECONDS = 5.0

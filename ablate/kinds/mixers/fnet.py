@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ablate.nn.kernels.fourier import fourier_cost
+from ablate.nn.kernels.convolution import fourier_cost
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec

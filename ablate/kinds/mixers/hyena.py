@@ -24,7 +24,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from ablate.nn.kernels import convolution
-from ablate.nn.kernels.fourier import fast_length, fourier_cost
+from ablate.nn.kernels.convolution import fast_length, fourier_cost
 from ablate.nn.pack import Linear, Packed, constant, linear, normal, uniform
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost

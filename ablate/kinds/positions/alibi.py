@@ -20,7 +20,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from ablate.nn.kernels.relative_positions import alibi_bias
+from ablate.nn.kernels.softmax_attention import alibi_bias
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext, PositionSpec

@@ -27,7 +27,7 @@ import torch
 from pydantic import Field, ValidationError, model_validator
 from torch import Tensor, nn
 
-from ablate.nn.kernels.relative_positions import rotate
+from ablate.nn.kernels.softmax_attention import rotate
 from ablate.spec.annotations import OneOf
 from ablate.spec.base import Family, Kinded, below, refusal
 from ablate.spec.cost import Cost

@@ -17,7 +17,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from ablate.nn.kernels.relative_positions import distance_buckets
+from ablate.nn.kernels.softmax_attention import distance_buckets
 from ablate.nn.pack import Packed
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost

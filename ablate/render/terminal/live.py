@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.numbers import duration, plural, scaled
-from ablate.execution.observer import Observer
+from ablate.execution.engine import Observer
 from ablate.planning.plan import Plan, Trial
 from ablate.render.table import in_lines
 from ablate.store.records import TrialOutcome, TrialState

@@ -12,10 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.numbers import duration, listed, plural, scaled
-from ablate.planning.earlier import ChangedKind
 from ablate.planning.forecast import Estimate, further_seconds
 from ablate.planning.other_machine import MachineForecast
-from ablate.planning.plan import CheckedPoints, Plan, Trial, Variant, without_effect
+from ablate.planning.plan import ChangedKind, CheckedPoints, Plan, Trial, Variant, without_effect
 from ablate.render.table import in_lines
 from ablate.roles import TrialRole
 from ablate.spec.design import SeedsSpec

@@ -22,7 +22,7 @@ from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.nn.kernels.relative_positions import alibi_bias, rotate
+from ablate.nn.kernels.softmax_attention import alibi_bias, rotate
 from ablate.nn.model import build_model, model_cost
 from ablate.nn.model.decoder import Decoder
 from ablate.nn.pack.initial import stream

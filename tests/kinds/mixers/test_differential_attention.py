@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ablate.kinds.mixers.differential_attention import DifferentialAttentionSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.nn.kernels.relative_positions import rotate
+from ablate.nn.kernels.softmax_attention import rotate
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.trained.hugging_face.check import in_double

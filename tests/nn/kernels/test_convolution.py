@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ablate.nn.kernels import convolution
-from ablate.nn.kernels.fourier import fast_length, fourier_cost
+from ablate.nn.kernels.convolution import fast_length, fourier_cost
 from ablate.nn.pack.initial import stream
 
 K, B, D, E = 2, 6, 5, 4

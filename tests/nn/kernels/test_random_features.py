@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.nn.kernels.fourier import Points, signal, spectrum
+from ablate.nn.kernels.convolution import Points, signal, spectrum
 from ablate.nn.kernels.random_features import (
     fourier,
     hadamard,

@@ -12,8 +12,7 @@ from ablate.nn.kernels import cross_entropy as kernel
 from ablate.nn.kernels import softmax_attention
 from ablate.nn.kernels.cross_entropy import cross_entropy
 from ablate.nn.kernels.product import onednn_is_faster
-from ablate.nn.kernels.relative_positions import rotate
-from ablate.nn.kernels.softmax_attention import attend
+from ablate.nn.kernels.softmax_attention import attend, rotate
 from ablate.nn.pack.layers import rms_norm
 
 
@@ -63,7 +62,7 @@ def test_rms_norm(pack: int) -> None:
 @every_pair({"spread": [0, 1 << 18], "turning": [None, 4], "shape": [(3, 5, 6), (2, 3, 5, 6), (5, 6)]})
 def test_rotation(spread: int, turning: int | None, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """As complex numbers: x_i + i·x_{i+r/2} times e^(i·t·θ_i)."""
-    monkeypatch.setattr("ablate.nn.kernels.relative_positions._SPREAD", spread)
+    monkeypatch.setattr("ablate.nn.kernels.softmax_attention._SPREAD", spread)
     x = drawn(*shape).requires_grad_()
     r = turning or shape[-1]
     turned = x[..., :r].unflatten(-1, (2, r // 2)).transpose(-1, -2).contiguous()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ablate.kinds.mixers.local import LocalSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.nn.kernels.relative_positions import rotate
+from ablate.nn.kernels.softmax_attention import rotate
 from ablate.nn.model import build_model, model_cost
 from ablate.nn.model.block import block_cost, build_block
 from ablate.nn.pack import LayerNorm, RMSNorm, initialise

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ablate.cli import main
 from ablate.errors import SpaceError
-from ablate.render.terminal.data import histogram
+from ablate.render.terminal.cost import histogram
 from ablate.render.terminal.measures import print_bench
 from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import load_space
