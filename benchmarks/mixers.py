@@ -20,11 +20,11 @@ from torch import Tensor
 
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
+from ablate.kinds.mixers.attention_parts import ForgetSpec
 from ablate.kinds.mixers.bigbird import BigBirdSpec
 from ablate.kinds.mixers.blocks import BlocksSpec
 from ablate.kinds.mixers.differential_attention import DifferentialAttentionSpec
 from ablate.kinds.mixers.fastfood import FastFoodSpec
-from ablate.kinds.mixers.forget import ForgetSpec
 from ablate.kinds.mixers.gated_deltanet import GatedDeltaNetSpec
 from ablate.kinds.mixers.gated_linear_attention import GatedLinearAttentionSpec
 from ablate.kinds.mixers.generative import GenerativeSpec

@@ -37,11 +37,11 @@ from ablate.render.terminal.plan import further_trials
 from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names, named_block, shipped_spaces, write_space
+from ablate.spec.paths import WORDS
 from ablate.spec.reading import load_space
 from ablate.spec.schema import space_schema
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
-from ablate.spec.texts import WORDS
 from ablate.store import open_store
 
 Plain = dict[str, Any]

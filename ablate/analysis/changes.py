@@ -1,6 +1,6 @@
 """What a variant changes in the baseline, in words: parts that it takes away, and whatever else it does.
 
-The words are the texts of the space (`ablate.spec.texts`), or else they are made from the paths that its settings set.
+The words are the texts of the space (`ablate.spec.paths`), or else they are made from the paths that its settings set.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.spec.design import BASELINE, split_place
-from ablate.spec.texts import without_texts
+from ablate.spec.paths import without_texts
 from ablate.store.records import StudyRecord, VariantRecord
 
 _PARTS = {

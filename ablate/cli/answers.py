@@ -11,7 +11,6 @@ import typer
 
 from ablate.analysis.numbers import plural
 from ablate.cli.judge import judge as judge  # a command of this panel
-from ablate.cli.loading import existing_store, load_plugins, load_trial, read
 from ablate.cli.options import (
     DIFFERENT,
     FAILED,
@@ -22,7 +21,11 @@ from ablate.cli.options import (
     SideArgument,
     StoreOption,
     StudyArgument,
+    existing_store,
+    load_plugins,
+    load_trial,
     picture_file,
+    read,
     store_flag,
     stored_studies,
 )

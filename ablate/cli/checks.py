@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.loading import load_space
 from ablate.cli.options import (
     CacheOption,
     DataOption,
@@ -17,6 +16,7 @@ from ablate.cli.options import (
     PluginOption,
     SpaceArgument,
     ThreadsOption,
+    load_space,
     picture_file,
 )
 from ablate.errors import AblateError

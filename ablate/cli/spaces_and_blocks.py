@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ablate.cli.loading import is_space, load_plugins, load_space
 from ablate.cli.options import (
     DIFFERENT,
     CacheOption,
@@ -22,6 +21,9 @@ from ablate.cli.options import (
     JsonOption,
     PluginOption,
     SpaceArgument,
+    is_space,
+    load_plugins,
+    load_space,
     picture_file,
 )
 from ablate.errors import AblateError, EngineError, SpaceError

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ablate.cli.loading import changed_by, data_of_study, existing_store, load_space, load_stored, read
 from ablate.cli.options import (
     FAILED,
     INTERRUPTED,
@@ -30,6 +29,12 @@ from ablate.cli.options import (
     StoreOption,
     StudyArgument,
     YesOption,
+    changed_by,
+    data_of_study,
+    existing_store,
+    load_space,
+    load_stored,
+    read,
     store_flag,
     with_run_options,
 )

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.loading import data_of_trial, load_plugins, load_trial
 from ablate.cli.options import (
     DIFFERENT,
     AcceptCodeOption,
@@ -21,6 +20,9 @@ from ablate.cli.options import (
     StoreOption,
     ThreadsOption,
     TrialArgument,
+    data_of_trial,
+    load_plugins,
+    load_trial,
 )
 from ablate.errors import AblateError
 from ablate.locations import DEFAULT_STORE

@@ -16,8 +16,8 @@ from pydantic_core import CoreSchema
 
 from ablate.spec.composer import ROOTS
 from ablate.spec.named import block_names, model_names
+from ablate.spec.paths import WORDS
 from ablate.spec.space import SpaceSpec, TrainerSpace
-from ablate.spec.texts import WORDS
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"  # what editors know best
 _SELECTOR = r"(first|last|\d+(-\d+)?)"

@@ -27,12 +27,11 @@ from pydantic.json_schema import SkipJsonSchema
 from ablate.errors import SpaceError
 from ablate.spec.base import below, refusal
 from ablate.spec.composer import ROOTS, Composer, check_settings
-from ablate.spec.paths import full_path
+from ablate.spec.paths import WORDS, Place, full_path, with_texts, without_texts
 from ablate.spec.sentences import describe
 from ablate.spec.space_fields import Setting, SpaceFields
 from ablate.spec.space_rules import check_space, check_texts
 from ablate.spec.suite import TASK, in_first_task, split_task, with_first_task
-from ablate.spec.texts import WORDS, Place, with_texts, without_texts
 from ablate.spec.trainer import TrainerSpec
 from ablate.spec.trainer_variant import ABSENT, ParameterComposer, TrainerTask
 from ablate.spec.variant import VariantSpec

@@ -15,11 +15,10 @@ from ablate.spec.claims import check_claims
 from ablate.spec.composer import check_settings, unknown_name
 from ablate.spec.design import BASELINE, Point
 from ablate.spec.fairness import BUDGET, at_budget, check_budgets, check_fairness, check_tuned
-from ablate.spec.paths import full_path, overlaps
+from ablate.spec.paths import WORDS, Place, full_path, name_of, overlaps
 from ablate.spec.sentences import Loc, describe, sentence, where
 from ablate.spec.space_fields import SpaceFields
 from ablate.spec.suite import SCORE, TASK, points_on_tasks
-from ablate.spec.texts import WORDS, Place, name_of
 
 
 def check_texts(plain: Mapping[str, Any], texts: Mapping[Place, Mapping[str, Any]]) -> None:

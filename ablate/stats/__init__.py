@@ -1,9 +1,18 @@
 """Honest statistics: intervals, paired differences, verdicts, schedules, effects, fronts. Plain numbers in and out."""
 
 from ablate.stats.bounds import Allowance, Bounds, bounds, over_looks
-from ablate.stats.effects import Effect, Effects, Observation, Term, estimate_effects
+from ablate.stats.effects import (
+    Configuration,
+    Effect,
+    Effects,
+    Factor,
+    Importance,
+    Observation,
+    Term,
+    estimate_effects,
+    importances,
+)
 from ablate.stats.hidden_noise import Tails, tails_at_looks, tails_of
-from ablate.stats.importance import Configuration, Factor, Importance, importances
 from ablate.stats.paired import (
     Interval,
     PairedDifference,

@@ -15,7 +15,7 @@ from ablate.spec.task import DataSummary
 from ablate.tasks import cache as prepared
 from ablate.tasks import scores
 from ablate.tasks.cache import spread
-from ablate.tasks.labelled import Labelled, LabelledSpec, Split
+from ablate.tasks.classification import Labelled, LabelledSpec, Split
 from ablate.tasks.sampling import Draws
 from ablate.tasks.sources import TEST
 

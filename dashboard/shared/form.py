@@ -13,7 +13,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ablate.spec.texts import WORDS
+from ablate.spec.paths import WORDS
 from dashboard.shared.pictures import ask
 from dashboard.shared.schema import (
     NOTHING,

@@ -21,7 +21,7 @@ from pydantic_core import from_json
 from ablate.analysis.answer import verdicts_on_parts
 from ablate.analysis.report import StudyReport
 from ablate.processes import child_environment, python_command
-from ablate.spec.texts import WORDS
+from ablate.spec.paths import WORDS
 from dashboard.shared.exports import dark, on_page, picture, widened, width_of
 from dashboard.shared.frame import link
 from dashboard.shared.schema import to_yaml

@@ -22,9 +22,9 @@ from ablate.render.drawing.picture import parts_of
 from ablate.render.terminal.plan import plan_json, validate_json
 from ablate.spec.block import BlockSpec
 from ablate.spec.named import block_names, named_block
+from ablate.spec.paths import without_texts
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
-from ablate.spec.texts import without_texts
 from dashboard.drafter import _space, check
 from dashboard.shared.pictures import Drafter, ask, packed, text_of, unpacked
 from dashboard.shared.schema import lean, member

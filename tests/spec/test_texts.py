@@ -14,11 +14,11 @@ from plain_specs import SPACE
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
+from ablate.spec.paths import with_texts, without_texts
 from ablate.spec.reading import load_space
 from ablate.spec.schema import space_schema
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
-from ablate.spec.texts import with_texts, without_texts
 
 
 @cache

@@ -18,7 +18,7 @@ Truth = Callable[[dict[str, float]], float]
 @pytest.fixture
 def without_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hardly any simulated studies: they take most of the time, and change nothing but the intervals."""
-    monkeypatch.setattr("ablate.stats.importance.RESAMPLES", 2)
+    monkeypatch.setattr("ablate.stats.effects.RESAMPLES", 2)
 
 
 def study(truth: Truth, seeds: int = 3, noise: float = 0.0, draw: int = 0) -> list[Configuration]:

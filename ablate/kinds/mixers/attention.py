@@ -22,8 +22,8 @@ from dataclasses import replace
 from typing import Literal
 
 from ablate.kinds.mixers.attention_module import Attention
+from ablate.kinds.mixers.attention_parts import shift_cost
 from ablate.kinds.mixers.attention_settings import AttentionSettings
-from ablate.kinds.mixers.forget import shift_cost
 from ablate.nn.kernels import linear_attention
 from ablate.nn.kernels.block_attention import gathering_elements
 from ablate.nn.pack import IdentitySpec, visible_pairs

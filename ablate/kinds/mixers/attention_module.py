@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.kinds.mixers.attention_parts import Sinks, ValueEmbedding, ValueResidual
+from ablate.kinds.mixers.attention_parts import Forget, ShiftOfHeads, Sinks, ValueEmbedding, ValueResidual
 from ablate.kinds.mixers.attention_settings import AttentionSettings
-from ablate.kinds.mixers.forget import Forget, ShiftOfHeads
 from ablate.kinds.mixers.gate import Gate, Place
 from ablate.kinds.mixers.query_key_norm import QueryKeyNorm
 from ablate.nn.kernels import linear_attention

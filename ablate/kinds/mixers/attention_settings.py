@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from ablate.kinds.mixers.attention_parts import (
+    ForgetSpec,
     LogitsSpec,
     ShapingSpec,
+    Shifted,
     ValueEmbeddingSpec,
     ValueResidualSpec,
 )
 from ablate.kinds.mixers.blocks import BlocksSpec
-from ablate.kinds.mixers.forget import ForgetSpec, Shifted
 from ablate.kinds.mixers.gate import GateSpec
 from ablate.kinds.mixers.query_key_norm import QueryKeyNormSpec
 from ablate.nn.pack import DenseSpec, IdentitySpec, Projection

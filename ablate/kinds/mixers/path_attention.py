@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.kinds.mixers.forget import Forget, ForgetSpec
+from ablate.kinds.mixers.attention_parts import Forget, ForgetSpec
 from ablate.kinds.mixers.query_key_norm import QueryKeyNorm, QueryKeyNormSpec
 from ablate.nn.kernels.softmax_attention import observed_attention
 from ablate.nn.pack import ShortConvolution, State, join_heads, linear, short_convolution_cost, split_heads
