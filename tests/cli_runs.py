@@ -28,7 +28,7 @@ from forked_command import ForkedCommand, own_group
 
 from ablate.cli import main
 from ablate.cli.app import OLD_COMMANDS
-from ablate.render.terminal.output_schema import output_schema
+from ablate.render.terminal.outputs import output_schema
 from benchmarks.forked_workers import forked_workers
 
 ABLATE = str(Path(sysconfig.get_path("scripts")) / "ablate")
@@ -38,7 +38,7 @@ SERIES = """
 import json, os, sys
 from ablate.cli import main
 from ablate.cli.app import OLD_COMMANDS
-from ablate.render.terminal.output_schema import output_schema
+from ablate.render.terminal.outputs import output_schema
 stdout = os.dup(1)
 for arguments in json.loads(sys.argv[1]):
     sys.argv = ["ablate", *arguments]

@@ -68,7 +68,7 @@ def validate(
 
 def _with_json(incomplete: str) -> list[str]:
     """What prints JSON, for the completion of a shell."""
-    from ablate.render.terminal.output_schema import OUTPUTS
+    from ablate.render.terminal.outputs import OUTPUTS
 
     return list(OUTPUTS)
 
@@ -91,7 +91,7 @@ def schema(
     Outputs have a version: it is raised when a key is removed or means something else, but not when one is added.
     """
     if output is not None:
-        from ablate.render.terminal.output_schema import output_schema
+        from ablate.render.terminal.outputs import output_schema
 
         print_json(output_schema(output), indent=None)
         return

@@ -11,7 +11,7 @@ from cli_runs import ABLATE, Finished, Workplace, wait_for
 from typer.main import get_command
 
 from ablate.cli.app import app
-from ablate.render.terminal.output_schema import OUTPUTS
+from ablate.render.terminal.outputs import OUTPUTS
 
 NOISY = """
 import atexit, os, sys

@@ -16,7 +16,7 @@ from ablate.analysis.status import read_overview
 from ablate.render.as_json import report_json, study_json, to_text
 from ablate.render.formats import render_report
 from ablate.render.outputs import as_data
-from ablate.render.terminal.output_schema import output_schema
+from ablate.render.terminal.outputs import output_schema
 from ablate.render.terminal.studies import studies_json
 from ablate.stats import Allowance, judge
 from ablate.store.records import StudySummary, TrialState
