@@ -50,6 +50,8 @@ PASSES = 3
 """Arithmetic of a training step in forward passes: the backward pass takes two."""
 MOST_OFFERS = 80
 """Settings that are offered for a part of a block."""
+MOST_NAMED = 12
+"""Points of a design whose names are shown."""
 
 
 def schema() -> Plain:
@@ -341,10 +343,12 @@ def _size(space: SpaceSpec, flops: float) -> Plain | None:
 def _variants(space: SpaceSpec) -> Plain:
     """Number of different models, invalid points, and settings without effect of a design, as in `ablate validate`."""
     planner = Planner(space, Path(), lambda line: None)
-    seen = check_points(space, planner.design())
+    design = planner.design()
+    seen = check_points(space, design)
     return {
         "points": seen.points,
         "variants": seen.variants,
+        "names": [point.name for point in design.points()[:MOST_NAMED]],
         "invalid": [{"variant": name, "reason": reason} for name, reason in seen.reasons.items()],
         "without_effect": list(seen.without_effect),
         "doubts": list(seen.doubts),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -213,12 +213,18 @@ def setting_titles(names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def in_words(text: str, titles: Mapping[str, str]) -> str:
-    """A sentence in which the names of variants that are settings or have a place are replaced by their titles."""
+def in_words(text: str, titles: Mapping[str, str], named: Collection[str] = ()) -> str:
+    """A sentence in which the names of variants that are settings or have a place are replaced by their titles.
+
+    Args:
+        named: Variants that it names, whose names may be words.
+    """
     places = {name: f"{BASELINE} at {of.replace('=', ' ')}" for name in titles for base, of in [split_place(name)]
               if of and base == BASELINE}  # fmt: skip
     titles = {**titles, **places}
-    names = sorted((name for name in titles if "=" in name and titles[name] != name), key=len, reverse=True)
+    names = sorted(
+        (name for name in titles if ("=" in name or name in named) and titles[name] != name), key=len, reverse=True
+    )
     if not names:
         return text
     pattern = rf"(?<![\w=,.])(?:{'|'.join(map(re.escape, names))})(?![\w=@])(?!,\w)"

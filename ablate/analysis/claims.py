@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
+from ablate.analysis.changes import in_words
 from ablate.analysis.fairness import Tuning
 from ablate.analysis.judging import Allowances, read_allowances
-from ablate.analysis.numbers import plural
+from ablate.analysis.numbers import decimals_for, fixed, plural
 from ablate.analysis.results import Results
 from ablate.analysis.runs import VariantRuns, baselines_of, seed_schedule
 from ablate.analysis.scaling import NO_PLACES, Places
@@ -70,6 +71,37 @@ class ClaimVerdict:
     verdict: ClaimWord
     sentence: str
     evidence: dict[str, Any]
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The variants that the evidence names."""
+        return tuple(dict.fromkeys(_named(self.evidence)))
+
+    def reason(self, titles: Mapping[str, str]) -> str:
+        """Why it has its verdict, with variants by their titles."""
+        return in_words(self.sentence.removeprefix(f"{self.verdict}: "), titles, self.variants)
+
+    @property
+    def so_far(self) -> str:
+        """What is known of an undecided difference, as a clause; empty for any other claim."""
+        known = self.evidence
+        if self.verdict != "undecided" or None in map(known.get, ("difference", "low", "high", "margin")):
+            return ""
+        write = functools.partial(fixed, decimals=decimals_for(known["margin"], ()), sign=True)
+        ends = f"{write(known['low'])} to {write(known['high'])}"
+        return f"so far {write(known['difference'])}, 95 % interval {ends}, margin {known['margin']:g}"
+
+
+def _named(evidence: Any) -> Iterator[str]:
+    if isinstance(evidence, dict):
+        for key, value in evidence.items():
+            if key in ("left", "right", "variant", "over") and isinstance(value, str):
+                yield value
+            else:
+                yield from _named(value)
+    elif isinstance(evidence, list):
+        for value in evidence:
+            yield from _named(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,19 @@ class StudyEffects:
             return "worse than the sum" if self.is_worse(row.estimate) else "better than the sum"
         return "worse" if self.is_worse(row.estimate) else "better"
 
+    def open_because(self, row: EffectRow) -> str:
+        """What its bounds leave open about an undecided effect, as a clause; empty if `withheld` leaves all open."""
+        if self.side(row) != "undecided" or self.withheld:
+            return ""
+        if row.bounds is None:
+            return "too few trials for an interval"
+        if not all(map(math.isfinite, row.bounds)):
+            return "trials diverged, so one side has no bound"
+        low, high = row.bounds
+        if low > 0 or high < 0:
+            return "not 0, but perhaps less than the margin"
+        return "perhaps 0, perhaps more than the margin"
+
 
 def read_effects(store: StudyReader, name: str) -> StudyEffects | None:
     """The effects of a study; None if it does not cross at least two switches, or has no trial that finished.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ablate.analysis.changes import changes_of, titles_of
+from ablate.analysis.changes import variant_titles
 from ablate.analysis.fairness import Tuning, read_tuning
 from ablate.analysis.judging import awaited_seeds, nothing_learnt_by, read_allowances
 from ablate.analysis.runs import StudyReader, VariantRuns, direction_of, read_runs, seed_schedule, values_of
@@ -149,7 +149,7 @@ def front_of(
             )
         )
     left_out = tuple(variant.name for variant in record.variants if variant.name not in measured)
-    return Front(tuple(asked), directions, tuple(points), left_out, titles_of(changes_of(record)))
+    return Front(tuple(asked), directions, tuple(points), left_out, variant_titles(record))
 
 
 Seeds = Mapping[int, float]

@@ -210,9 +210,9 @@ def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
         )
         short = len(between) + len(without)
         who = (
-            "no model beats"
+            "no model is shown to beat"
             if short == len(standings)
-            else f"{short} of {len(standings)} models {'does' if short == 1 else 'do'} not beat"
+            else f"{short} of {len(standings)} models {'is' if short == 1 else 'are'} not shown to beat"
         )
         text = f"{who} {with_article(best)} ({best.value:.4g})"
         yield StudyWarning("beaten", "weak", text, full, tuple(one.name for one in between))

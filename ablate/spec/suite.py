@@ -59,7 +59,12 @@ class AggregateSpec(Spec):
 
     def perfect_value(self, metric: str) -> float | None:
         """The best value of a metric; None if it is not known."""
-        return 1.0 if self.perfect is None and split_length(metric)[0].endswith("accuracy") else self.perfect
+        return 1.0 if self.perfect is None and is_accuracy(metric) else self.perfect
+
+
+def is_accuracy(metric: str) -> bool:
+    """Whether a metric lies between 0 and 1, as far as its name tells."""
+    return split_length(metric)[0].endswith("accuracy")
 
 
 def written_out(value: Any) -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
 
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import AnswerRow, GroupKey, answer_sentence, in_answer
-from ablate.analysis.changes import in_words, variant_titles
+from ablate.analysis.changes import variant_titles
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.curves import band, line
@@ -94,7 +94,7 @@ def _draw(study_report: StudyReport, variant: str, task: str) -> None:
     st.markdown("\n".join(f"- **{escape(label)}** {prose(text)}" for label, text in explained.facts.items()))
     _curves(record, variant)
     for claim in study_report.answer.claims:
-        if variant in variants_of(claim.evidence):
+        if variant in claim.variants:
             st.markdown(claim_text(claim, study_report.titles))
     baseline = baseline_of(record, variants[variant])
     first, model = baseline.spec.get("model", {}), variants[variant].spec.get("model", {})
@@ -199,7 +199,7 @@ def claim_text(claim: ClaimVerdict, titles: Mapping[str, str]) -> str:
         titles: Names of variants to what they are in words.
     """
     sign, source = SIGNS.get(claim.verdict, ":orange-badge[undecided]"), f" ({claim.source})" if claim.source else ""
-    reason = in_words(claim.sentence.removeprefix(f"{claim.verdict}: "), titles)
+    reason = "; ".join(filter(None, (claim.reason(titles), claim.so_far)))
     return f"{sign} **{escape(claim.id)}** {prose(claim.says + source)}  \n{prose(reason)}"
 
 
@@ -215,10 +215,10 @@ def claim_rows(study_report: StudyReport, *, opened: bool) -> str:
         task = str(claim.evidence.get("task", ""))
         links = ", ".join(
             f'<a href="{html.escape(address(**{WHY: at_task(name, task)}))}">{html.escape(titles.get(name, name))}</a>'
-            for name in dict.fromkeys(variants_of(claim.evidence))
+            for name in claim.variants
             if name != baseline
         )
-        reason = in_words(claim.sentence.removeprefix(f"{claim.verdict}: "), titles)
+        reason = "; ".join(filter(None, (claim.reason(titles), claim.so_far)))
         source = " · ".join(filter(None, (claim.id if claim.says else "", claim.source)))
         about = " · ".join(filter(None, (f"Evidence: {links}" if links else "", html.escape(source))))
         below = "".join(f"<span>{part}</span>" for part in (html_prose(reason), about) if part)
@@ -228,19 +228,6 @@ def claim_rows(study_report: StudyReport, *, opened: bool) -> str:
         )
 
     return f'<ul class="claims" aria-label="Claims">{"".join(map(row, study_report.answer.claims))}</ul>'
-
-
-def variants_of(evidence: Any) -> Iterator[str]:
-    """The variants that the evidence of a claim names."""
-    if isinstance(evidence, dict):
-        for key, value in evidence.items():
-            if key in ("left", "right", "variant", "over") and isinstance(value, str):
-                yield value
-            else:
-                yield from variants_of(value)
-    elif isinstance(evidence, list):
-        for value in evidence:
-            yield from variants_of(value)
 
 
 MOST = 60
@@ -258,10 +245,12 @@ def show_answer(study_report: StudyReport) -> None:
     st.title(prose(" ".join(told or answer.headline)), anchor=False)
     if effects is not None and shows_effects(study_report):
         show_effects(effects, MOST_PAIRS)
+        aliased = any(row.aliases for row in (*effects.main, *effects.interactions))
         st.caption(
             f"How much {escape(effects.metric)} changes from the first setting of a switch to the one named, with the "
-            "interval that decides. Undecided: it holds differences that matter and others. Or: these trials cannot "
-            "tell the two apart."
+            f"interval that decides; the margin is {effects.margin:g}. "
+            + (f"All are undecided, whatever their intervals: {prose(effects.withheld)}. " if effects.withheld else "")
+            + "Or: these trials cannot tell the two apart." * aliased
         )
         counts = ", ".join(f"{len(group.rows)} {group.key}" for group in answer.groups)
         each = st.expander(f"Each combination beside the baseline: {counts}", key="combinations", on_change="rerun",

@@ -36,6 +36,8 @@ MOST_SEGMENTS = 4
 """The most options shown as a segmented control; more become a select box."""
 BOX = 190
 """Width of a box in pixels, so that several fit in a row."""
+SENTENCES = ("question", "says")
+"""Fields whose text may need several lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,8 @@ class Form:
     def _text(self, name: str, node: Node, value: Any, path: str, hint: str, nullable: bool) -> str | None:
         key = self._begin(path, value if isinstance(value, str) else "")
         known = st.session_state[key]
+        if name in SENTENCES:
+            return st.text_area(_title(name), key=key, help=hint, height="content") or (None if nullable else "")
         typed = st.text_input(_title(name), key=key, help=hint, width=BOX if len(known) < 24 else "stretch") or ""
         return None if nullable and not typed else typed
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 import streamlit as st
 
 from ablate.analysis.answer_rows import answer_sentence
-from ablate.analysis.changes import changes_of, titles_of
+from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Axis, Band, Loss, band, line
 from ablate.analysis.numbers import listed
 from ablate.errors import NotFoundError
@@ -30,7 +31,7 @@ from dashboard.shared.exports import (
     show_grid,
     table_files,
 )
-from dashboard.shared.frame import STUDY, address, no_study_yet
+from dashboard.shared.frame import STUDY, address, choose_in_words, no_study_yet
 from dashboard.shared.store import (
     STORE,
     location,
@@ -98,7 +99,8 @@ def show() -> None:
     first_task = split_task(options[0])[1]  # losses of different tasks are not comparable
     comparable = [option for option in options if split_task(option)[1] == first_task]
     of_each = sorted(comparable, key=ranks.__getitem__)[:FIRST]  # of every study that was chosen
-    sides = st.multiselect("Variants", options, of_each, key="sides", bind="query-params", max_selections=MOST)
+    box = partial(st.multiselect, max_selections=MOST)
+    sides = choose_in_words(box, "Variants", "sides", options, of_each, _titles(places))
     row = st.container(horizontal=True, vertical_alignment="bottom")
     axis, loss = choose_axis_and_loss(row)
     log_x = row.toggle("Log x", key="logx", bind="query-params")
@@ -110,6 +112,8 @@ def show() -> None:
             drawn.append(read_side(study, variant, axis, loss, label))
             told.append(_verdict(study, variant, at))
     with plot:
+        if found := finding(drawn, axis, loss):
+            st.markdown(f"**{prose(found)}**")
         st.markdown("\n\n".join(filter(None, told)))
         _draw(drawn, axis, loss, log_x=log_x)
 
@@ -136,6 +140,16 @@ def _everywhere() -> dict[str, tuple[str, str]]:
     return found
 
 
+def _titles(places: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """The variants of these studies to what they are in words."""
+    found: dict[str, str] = {}
+    for label, (at, study) in places.items():
+        with looking_at(at):
+            titles = variant_titles(record(study))
+            found |= {f"{label}{BETWEEN}{name}": f"{label}{BETWEEN}{title}" for name, title in titles.items()}
+    return found
+
+
 def _variants(at: str, study: str) -> list[str]:
     with looking_at(at):
         return [variant.name for variant in record(study).variants]
@@ -157,7 +171,7 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
     length = task.get("context", task.get("length"))
     said = str(task.get("kind", "unknown")).replace("_", " ") + (f" of {length} tokens" if length is not None else "")
     lines = [line(curve, axis, loss) for curve in curves.values()]
-    title = titles_of(changes_of(study_record))[variant]
+    title = variant_titles(study_record)[variant]
     return DrawnVariant(
         f"{label or study}{BETWEEN}{title}", band([one for one in lines if one.x], "range"),
         frozenset(trial.data_fingerprint for trial in done.values()), said, str(task.get("data", "")),
@@ -174,6 +188,20 @@ def differing(sides: list[DrawnVariant]) -> str:
     if len(data) > 1:
         return "The variants were trained on different data: their losses are not comparable."
     return ""
+
+
+def finding(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> str:
+    """Which variant has the lowest loss at the last place that all have, in a sentence; empty if there is none."""
+    known = [side for side in sides if side.band.mean]
+    shared = set.intersection(*({*side.band.x} for side in known)) if known else set()
+    if len(known) < 2 or differing(known) or not shared:
+        return ""
+    at = max(shared)
+    first, second = sorted((dict(zip(side.band.x, side.band.mean, strict=True))[at], side.name) for side in known)[:2]
+    return (
+        f"At {at:,.4g} {AXES[axis]}, the last that all have, {first[1]} has the lowest {LOSSES[loss]} loss: "
+        f"{first[0]:.4g}, before {second[1]} with {second[0]:.4g}. Only verdicts say whether that is noise."
+    )
 
 
 def common(sides: list[DrawnVariant]) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from ablate.analysis.answer import answer_of
-from ablate.analysis.answer_rows import AnswerRow, GroupKey
-from ablate.analysis.changes import changes_of, titles_of
+from ablate.analysis.answer_rows import AnswerRow, GroupKey, answer_sentence
+from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import Comparison, Difference, read_comparison
 from ablate.analysis.numbers import MISSING, count, interval_words, plural
@@ -32,13 +34,15 @@ from dashboard.shared.exports import (
     show_grid,
     table_files,
 )
-from dashboard.shared.frame import STUDY, begin_page, link
+from dashboard.shared.frame import STUDY, begin_page, choose_in_words, link
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.results import can_write, choose_task, compared, on_task, report_on, sample_box
 from dashboard.shared.store import every, location, settled_curves, stamp, store
 from dashboard.shared.text import aligned, escape, one_line, prose
 
 LEAST, MOST = 2, 6
+AS_VARIANT: dict[str, GroupKey] = {"must stay": "worse", "can go": "as good"}
+"""Verdicts on a part that a variant lacks, to those on the variant, which is what this page compares."""
 
 
 def show() -> None:
@@ -48,11 +52,14 @@ def show() -> None:
     record = on_task(study, task)
     names = [variant.name for variant in record.variants]
     first = [record.baseline, *(name for name in names if name != record.baseline)][:LEAST]
-    chosen = st.multiselect(
-        "Sides", names, first, key="sides", bind="query-params", max_selections=MOST, accept_new_options=True,
+    box = partial(
+        st.multiselect, max_selections=MOST, accept_new_options=True,
         help="Variants of this study; or type STUDY/VARIANT, or the beginning of a trial's key. The first is what the "
         "others are compared with.",
     )  # fmt: skip
+    known = dict.fromkeys((*names, *st.query_params.get_all("sides"), *st.session_state.get("sides", ())))
+    chosen = choose_in_words(box, "Sides", "sides", [*known], first,
+                             variant_titles(record))  # fmt: skip
     if len(chosen) < LEAST:
         st.info(f"Choose {LEAST} to {MOST} variants or trials.")
         return
@@ -74,7 +81,7 @@ def _live(study: str, sides: list[str], task: str) -> None:
     show_grid(_shown(results, metrics), "Metrics of each side")
     paired = "paired by seed" if comparison.is_paired else "not paired"
     st.caption(f"± 95 % interval over seeds. Δ: difference from the first side, {paired}.")
-    _links(comparison, study)
+    _links(comparison, labels)
     spec = _fields(comparison.spec, labels)
     st.header("What differs in the spec", anchor=False)
     whole = spec.dropna()  # what a part has that another side has no part for follows from its kind
@@ -111,7 +118,11 @@ def _lead(comparison: Comparison, labels: list[str], study: str, task: str) -> N
         rows = {f"{study}/{at_task(row.variant, task)}": (key, row) for key, row in rows_of(answer)}
         judged = {name: row for name, row in rows.items() if name in sides}
     if judged:
-        st.html(table(answer, [*judged.values()], task))
+        words = dict(zip((side.name for side in comparison.sides), labels, strict=True))
+        told = {row.name: answer_sentence(row) for row in study_report.variants}
+        st.markdown("  \n".join(_found(words[name], told[row.variant]) for name, (_, row) in judged.items()))
+        shown = [(AS_VARIANT.get(key, key), replace(row, label=words[name])) for name, (key, row) in judged.items()]
+        st.html(table(answer, shown, task))
         st.caption(prose(answer_note(answer, [row for _, row in judged.values()])))
     for side, label in zip(comparison.sides[1:], labels[1:], strict=True):
         apart = comparison.difference(side, metric)
@@ -119,6 +130,13 @@ def _lead(comparison: Comparison, labels: list[str], study: str, task: str) -> N
             around = interval_words(apart.low, apart.high, lambda value: f"{value:+.3g}")
             said = f"**{escape(label)}**: {escape(metric)} {apart.difference:+.3g} against {escape(labels[0])}"
             st.markdown(said + ("" if around == MISSING else f" (95 % interval {around})"))
+
+
+def _found(label: str, sentence: str) -> str:
+    """What was found of a side, in a sentence for Markdown."""
+    word, _, reason = sentence.partition(": ")
+    said = reason if word in AS_VARIANT else ", ".join(filter(None, (word, reason)))
+    return f"**{escape(label)}**, beside the baseline: **{prose(said)}**"
 
 
 def _samples(record: StudyRecord, chosen: list[str]) -> None:
@@ -139,7 +157,7 @@ def _comparison(location: str, sides: tuple[str, ...], at: tuple[Any, ...]) -> C
 def _labels(comparison: Comparison, study: str, task: str) -> list[str]:
     """Unique labels of the sides; within one study what their variants are in words."""
     labels: list[str] = []
-    titles = titles_of(changes_of(on_task(study, task)))
+    titles = variant_titles(on_task(study, task))
     for number, side in enumerate(comparison.sides, 1):
         own = side.name.removeprefix(f"{study}/").removesuffix(at_task("", task))
         label = one_line(titles.get(own, own) if side.kind == "variant" else f"trial {side.name[:8]}", 60)
@@ -215,15 +233,15 @@ def _half(low: float | None, high: float | None) -> float | None:
     return None if low is None or high is None else (high - low) / 2
 
 
-def _links(comparison: Comparison, study: str) -> None:
+def _links(comparison: Comparison, labels: list[str]) -> None:
     with st.container(horizontal=True):
-        for side in comparison.sides:
+        for side, label in zip(comparison.sides, labels, strict=True):
             inside, _, variant = side.name.partition("/")
             if side.kind == "trial":
-                link("trial", f"trial {side.name[:8]}", trial=side.name)
+                link("trial", label, trial=side.name)
             elif side.trials:
                 seed = next(iter(side.trials))
-                link("trial", f"{variant}, seed {seed}", variant=variant, seed=str(seed), **{STUDY: inside})
+                link("trial", f"{label}, seed {seed}", variant=variant, seed=str(seed), **{STUDY: inside})
 
 
 def _curves(comparison: Comparison, labels: list[str], study: str) -> dict[str, Maker]:

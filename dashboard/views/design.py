@@ -175,6 +175,8 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
         if rate := speed():
             facts.metric("Time, about", duration(size["flops"] / rate), width="content",
                          help=f"One trial at a time, at the {scaled(rate)}FLOP/s of trials in this store")  # fmt: skip
+    if checked["points"] == len(checked["names"]):  # all of them
+        st.caption(escape(f"The points: {'; '.join(checked['names'])}"))
     if checked["invalid"]:
         table = pd.DataFrame(checked["invalid"])
         left_out = st.expander(f"{len(table)} points are invalid and are left out", key="invalid", on_change="rerun")

@@ -26,6 +26,7 @@ from ablate.render.figures.effects import (
     draw_pairs,
     how_to_read,
     how_to_read_importances,
+    how_to_read_pairs,
     importance_table,
     what_is_left,
 )
@@ -47,6 +48,8 @@ from dashboard.shared.results import MEMBERSHIP, any_ended, missing
 from dashboard.shared.store import every, record
 from dashboard.shared.text import aligned, escape, fitting, prose
 
+MOST_WHOLE = 30
+"""Rows up to which the whole table is shown; longer tables scroll."""
 VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 
 
@@ -130,10 +133,7 @@ def _interactions(study: str) -> None:
         f"Heat map of main effects (diagonal) and interactions (below it) on {effects.metric}; the largest "
         f"interaction is {effects.titles[rows[0].name]} with {rows[0].estimate:+.3g}",
     )  # fmt: skip
-    st.caption(
-        "On the diagonal how much each setting changes the objective on average; below it, how much two together "
-        "change it beyond the sum. A question mark and no colour: undecided. A hyphen: not estimable from these trials."
-    )
+    st.caption(prose(how_to_read_pairs(effects)))
     show_effects(replace(effects, main=()), MOST_ROWS)
     table = effects_table(rows, effects)
     export(table_files(f"{study}_interactions", table) | figure_files(f"{study}_interactions", draw), "interactions")
@@ -225,15 +225,20 @@ def _slices(study: str) -> None:
 
 def _parallel(study: str) -> None:
     study_record = record(study)
-    table, metric = variant_table(study_record, results.runs(study)), study_record.objective["metric"]
+    metric, lower = study_record.objective["metric"], study_record.objective["direction"] == "minimize"
+    table = variant_table(study_record, results.runs(study)).sort_values(metric, ascending=lower, ignore_index=True)
+    if is_narrow():  # where a line has room for a number alone
+        table["variant"] = [f"{place}. {name}" for place, name in enumerate(table["variant"], 1)]
     best = best_place(table, study_record)
-    caption = _parallel_caption(table, metric, best)
+    caption = _parallel_caption(table, study_record, best)
     draw = partial(parallel, table, study_record, best, down=is_narrow())
     show_headline(results.answer(study))
     chart(draw, "parallel-figure", f"Parallel coordinates: {caption}")
     st.caption(escape(caption))
-    lower = study_record.objective["direction"] == "minimize"
-    shown = differing(table, study_record).sort_values(metric, ascending=lower)
+    shown = differing(table, study_record)
+    numeric = [name for name in shown if name not in ("variant", metric, "parameters", "name", "diverged")
+               and all(pd.isna(value) or _number(value) is not None for value in shown[name])]  # fmt: skip
+    shown = shown.assign(**{name: pd.to_numeric(shown[name]) for name in numeric})
     first = ["variant", metric, *(["diverged"] if table["diverged"].any() else []), "parameters"]
     show_table(
         shown, key="parallel-table", alt="Variants with their settings",
@@ -241,8 +246,10 @@ def _parallel(study: str) -> None:
         column_config={
             "variant": st.column_config.TextColumn(width=fitting(table, "variant", 320)),
             metric: st.column_config.NumberColumn(format=aligned(table[metric])),
-            "parameters": st.column_config.NumberColumn(format="compact"),
+            "parameters": st.column_config.NumberColumn(format="localized"),
+            **{name: st.column_config.NumberColumn(format="%.3g") for name in numeric},
         },
+        height="content" if len(shown) <= MOST_WHOLE else "auto",
     )  # fmt: skip
     st.caption("The best mean first, which is no verdict. Only settings that differ from the baseline's are shown.")
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
@@ -320,10 +327,13 @@ def _mean(values: Mapping[int, float]) -> float | None:
     return math.fsum(values.values()) / len(values) if values else None
 
 
-def _parallel_caption(table: pd.DataFrame, metric: str, best: int | None) -> str:
+def _parallel_caption(table: pd.DataFrame, study_record: StudyRecord, best: int | None) -> str:
     """What the parallel axes show, in words."""
+    metric = study_record.objective["metric"]
     sizes, lost = table["parameters"], int((table["diverged"] > 0).sum())
     said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters. Thick: baseline."
-    if best is not None:
+    if best is not None and table["name"][best] == study_record.baseline:
+        said += f" Its edge is orange, as its mean is the best, {metric} {table[metric][best]:.4g}."
+    elif best is not None:
         said += f" Orange: the best mean, {table['variant'][best]}, {metric} {table[metric][best]:.4g}."
     return said + (f" Diverged: {lost}, dashed." if lost else "")

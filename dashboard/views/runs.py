@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import streamlit as st
 
 from ablate.analysis.continuing import deciding_seeds
-from ablate.analysis.numbers import duration, plural
+from ablate.analysis.numbers import MISSING, duration, plural
 from ablate.analysis.report import StudyReport
 from ablate.errors import NotFoundError
+from ablate.render.blocks import Grid
 from ablate.spec.annotations import STUDY_NAME
-from ablate.store import TrialState
+from ablate.store import TrialRecord, TrialState
 from ablate.store.records import StudySummary
 from dashboard.shared.evidence import show_headline
-from dashboard.shared.exports import code
+from dashboard.shared.exports import code, show_grid
 from dashboard.shared.frame import begin_page, link
 from dashboard.shared.results import answer
 from dashboard.shared.running import (
@@ -28,7 +31,7 @@ from dashboard.shared.running import (
     start_button,
     stop_button,
 )
-from dashboard.shared.store import LIVE, complete, ended, report, store, summary
+from dashboard.shared.store import LIVE, complete, ended, record, report, store, summary
 from dashboard.shared.text import escape, prose
 
 MORE, MOST = 4, 100_000
@@ -43,10 +46,11 @@ def show() -> None:
     """Draw the page."""
     study = begin_page("Run")
     _study(study)
+    _places(study)
     st.header("Log", anchor=False)
     run = last_run(study)
     if run is None:
-        st.caption("This dashboard has not started this study yet. A button here or on the page of the designer does.")
+        st.caption("None is kept here: this dashboard did not start this study.")
     else:
         st.fragment(_log, run_every=LIVE if run.alive else None)(run)
 
@@ -89,6 +93,33 @@ def _facts(study_report: StudyReport, counts: StudySummary) -> None:
     facts.metric("Variants", f"{counts.variants:,}", width="content")
     facts.metric("Seeds of the baseline", len(study_report.baseline.planned), width="content")
     facts.metric("Training", duration(sum(row.seconds for row in study_report.variants)), width="content")
+
+
+def _places(study: str) -> None:
+    """Where its trials ran and when, each place in a row."""
+    trials = store().trials([trial.key for trial in record(study).planned]).values()
+    ran: dict[tuple[str, str, str], list[TrialRecord]] = {}
+    for trial in trials:
+        if (where := trial.environment) is not None:
+            version = where.versions.get("ablate-blocks", MISSING)
+            ran.setdefault((where.device or MISSING, where.host or MISSING, version), []).append(trial)
+    if not ran:
+        return
+    st.header("Where it ran", anchor=False)
+    rows = tuple((*place, str(len(of)), *_span(of)) for place, of in ran.items())
+    titles = ("device", "host", "ablate", "trials", "from (UTC)", "to (UTC)")
+    show_grid(Grid(titles, (rows,), frozenset({0, 1, 2, 4, 5})), "Where the trials ran, and when")
+
+
+def _span(trials: Sequence[TrialRecord]) -> tuple[str, str]:
+    """When the first of these trials began and the last one ended."""
+    began = min((trial.started_at for trial in trials if trial.started_at is not None), default=None)
+    over = max((trial.finished_at for trial in trials if trial.finished_at is not None), default=None)
+    return _minute(began), _minute(over)
+
+
+def _minute(at: datetime | None) -> str:
+    return MISSING if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
 def _seeds(study_report: StudyReport, counts: StudySummary, busy: bool) -> None:

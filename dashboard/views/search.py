@@ -26,6 +26,7 @@ from dashboard.shared.frame import begin_page, link
 from dashboard.shared.results import answer, any_ended, fresh, importances, missing, plans_ahead
 from dashboard.shared.store import location, report, settled_curves, stamp, store
 from dashboard.shared.store import record as read_record
+from dashboard.shared.text import escape
 from dashboard.views.effects import show_importances
 
 MOST, MOST_CURVES = 2000, 200
@@ -172,7 +173,11 @@ def _marks(record: StudyRecord, known: Mapping[str, TrialRecord]) -> dict[str, s
         and metric in known[planned.key].metrics
     }
     best = {better(values, key=values.__getitem__)} if values and not confirmed else set()
-    return {**dict.fromkeys(confirmed, "best, confirmed"), **dict.fromkeys(best, "best"), record.baseline: "baseline"}
+    return {
+        **dict.fromkeys(confirmed, "best candidate, confirmed"),
+        **dict.fromkeys(best, "best candidate"),
+        record.baseline: "baseline",
+    }
 
 
 def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:
@@ -186,7 +191,10 @@ def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[
         draw, "history", f"{metric} of {len(done)} finished trials in the order of the search{best}", picks=True
     )
     counts = counted((state.value, sum(trial.record.state is state for trial in trials)) for state in ENDED)
-    st.caption(f"The search itself: {', '.join(counts)} with the seeds that selected. Fresh seeds are not drawn here.")
+    st.caption(
+        f"The search itself: {', '.join(counts)} with the seeds that selected, which flatter what they select. The "
+        "verdict rests on fresh seeds, which are not drawn here; the baseline is no candidate."
+    )
     return picked
 
 
@@ -271,7 +279,7 @@ def _curves(study: str, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]
         looks = {TrialState.FINISHED.value: Look(palette.grey, (1, 0), "circle"), PRUNED: palette.look(1)}
         for trial in shown:
             if trial.mark:
-                colour = palette.ink if trial.mark == "baseline" else palette.look(0).colour
+                colour = palette.ink if trial.mark == "baseline" else palette.look(1).colour
                 looks[_told(trial)["label"]] = Look(colour, (1, 0), "circle")
         return draw_bands({}, looks, palette, ("steps", "validation loss"), height=300, singles=points, picks={})
 
@@ -306,7 +314,10 @@ def _pair(study: str, record: StudyRecord, trials: tuple[SearchTrial, ...]) -> N
                               width=280)  # fmt: skip
     draw = partial(draw_pair, done, (str(first), str(second)), metric)
     chart(draw, "pair", f"{metric} over {first} and {second}")
-    st.caption(f"Each point is one of {len(done):,} trials. `ablate export STUDY --optuna URL` writes them for Optuna.")
+    st.caption(
+        f"Each point is one of {len(done):,} trials. `ablate export {escape(study)} --optuna URL` writes them for "
+        "Optuna."
+    )
     export(figure_files(f"{study}_pair", draw), "pair")
 
 
@@ -330,5 +341,9 @@ def draw_pair(trials: list[SearchTrial], names: tuple[str, str], metric: str, pa
 def _parameter(field: str, values: list[Any], title: str) -> Spec:
     if all(map(_is_number, values)):
         known = tuple(sorted({float(value) for value in values if value is not None}))
-        return number(field, title, log=is_logarithmic(known))
+        log = is_logarithmic(known)
+        if log:
+            room = (known[-1] / known[0]) ** 0.05
+            return number(field, title, log=True, domain=(known[0] / room, known[-1] * room))
+        return number(field, title)
     return {"field": field, "type": "nominal", "title": title, "axis": {"labelAngle": 0}}

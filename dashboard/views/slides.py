@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import re
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
+from ablate.analysis.changes import variant_titles
 from ablate.errors import printable
 from ablate.render.figures.style import Palette
 from ablate.render.formats.html import colours
 from ablate.render.formats.slides import shown_variant
 from dashboard.shared.exports import dark, export, image, is_narrow
-from dashboard.shared.frame import begin_page
+from dashboard.shared.frame import begin_page, choose_in_words
 from dashboard.shared.pictures import drafter
 from dashboard.shared.results import any_ended
 from dashboard.shared.store import location, report, stamp
@@ -43,10 +45,9 @@ def show() -> None:
     names = [variant.name for variant in study_report.record.variants if variant.name != study_report.record.baseline]
     first = shown_variant(study_report)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        after = st.selectbox(
-            "Block after", names, names.index(first) if first in names else 0, key="after", bind="query-params",
-            help="The variant whose block stands beside the baseline's", width=360,
-        )  # fmt: skip
+        box = partial(st.selectbox, help="The variant whose block stands beside the baseline's", width=360)
+        titles = variant_titles(study_report.record)
+        after = choose_in_words(box, "Block after", "after", names, first if first in names else names[0], titles)
         place = st.container()
     with st.spinner("Drawing the blocks and the comparisons"):
         made = _talk(location(), study, after, stamp(study))

@@ -27,7 +27,7 @@ from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.exports import chart, export, figure_files, is_narrow, page_width, show_table, table_files
-from dashboard.shared.frame import begin_page, link, warn_of_unknown
+from dashboard.shared.frame import begin_page, choose_in_words, link
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.store import every
 from dashboard.shared.text import fitting, prose, wrapping
@@ -151,9 +151,8 @@ def _first(front: Front, baseline: str) -> int:
 def _block(study: str, record: StudyRecord, front: Front) -> None:
     names = [point.variant for point in front.points]
     st.header("The block of a point", anchor=False)
-    warn_of_unknown("variant", names)
-    name = st.selectbox("Variant (or pick a point above)", names, _first(front, record.baseline), key="variant",
-                        bind="query-params")  # fmt: skip
+    name = choose_in_words(st.selectbox, "Variant (or pick a point above)", "variant", names,
+                           names[_first(front, record.baseline)], front.titles)  # fmt: skip
     variants = {variant.name: variant for variant in record.variants}
     beside = None if name == record.baseline else (record.baseline, variants[record.baseline].spec.get("model", {}))
     with st.container(horizontal=True):

@@ -221,6 +221,10 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
     if variant.parameters:
         facts.metric("Parameters", count(variant.parameters), change, delta_color="off", delta_arrow="off",
                      width="content")  # fmt: skip
+    if (rate := variant.spec.get("training", {}).get("optimizer", {}).get("lr")) is not None:
+        tuned = study_report.evidence.tuning is not None
+        facts.metric("Learning rate", f"{rate:.3g}", "tuned for the variant" if tuned else None, delta_color="off",
+                     delta_arrow="off", width="content")  # fmt: skip
     _cost(facts, variant, trial)
     for name, value in trial.metrics.items():
         if name != metric:

@@ -425,3 +425,9 @@ def test_a_variant_takes_two_lines_of_eighty_columns(incomplete: bool) -> None:
 
 def test_names_are_folded_where_they_may_be() -> None:
     assert in_lines("attention_skip=value_skipinit", 16).splitlines() == ["attention_skip=", "value_skipinit"]
+
+
+def test_a_name_that_may_be_a_word_is_replaced_where_a_sentence_is_known_to_name_it() -> None:
+    said, titles = "sas is worse than baseline, as sas_p is", {"sas": "block → SAS", "sas_p": "block → SAS-P"}
+    assert in_words(said, titles) == said
+    assert in_words(said, titles, ("sas",)) == "block → SAS is worse than baseline, as sas_p is"

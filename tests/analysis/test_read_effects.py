@@ -12,9 +12,9 @@ from designed_study import on_off, run, runs_of
 from fake_store import NOON, fake_store
 from vega import marks, rows
 
-from ablate.analysis.effects import StudyEffects, effects_of, read_effects, read_importances
+from ablate.analysis.effects import EffectRow, StudyEffects, effects_of, read_effects, read_importances
 from ablate.analysis.fairness import Tried, Tuned, Tuning
-from ablate.render.figures.effects import draw_pairs
+from ablate.render.figures.effects import draw_pairs, how_to_read_pairs
 from ablate.render.figures.style import PAPER
 from ablate.render.formats.html import effects_table
 from ablate.store.records import Declaration, TrialState
@@ -268,3 +268,44 @@ def test_the_tuning_of_a_variant_moves_effects_by_its_weight_in_them(direction: 
         ]
         ends = (row.estimate - row.fall, row.estimate + row.rise)
         assert ends == pytest.approx((min(moved), max(moved)))
+
+
+def test_cells_of_effects_that_are_not_told_apart_say_so() -> None:
+    """In a half fraction of four switches each interaction is that of the other two."""
+    design = {"kind": "fractional", "resolution": "IV", "seeds": 2}
+    found = read_effects(run(design, on_off("a", "b", "c", "d"), landscape), "a_study")
+    assert found is not None
+    texts = {cell["effect"]: set[str]() for layer in marks(draw_pairs(found, PAPER), "rect") for cell in rows(layer)}
+    for cell in rows(marks(draw_pairs(found, PAPER), "text")[0]):
+        texts[cell["effect"]].add(cell["text"])
+    shared = {effect: of for effect, of in texts.items() if " ≡ " in effect}
+    assert len(shared) == 3, "three pairs of interactions"
+    numbers = []
+    for of in shared.values():
+        bare, estimate = sorted(of, key=len)
+        assert estimate.endswith(f" {bare}"), "one cell has the estimate, and both have its number"
+        numbers.append(bare)
+    assert sorted(numbers) == ["[1]", "[2]", "[3]"]
+    assert "cannot tell the effects apart" in how_to_read_pairs(found)
+    assert "hyphen" not in how_to_read_pairs(found)
+
+
+@pytest.mark.parametrize(
+    ("interval", "reason"),
+    [
+        ((0.02, 0.2), "not 0, but perhaps less than the margin"),
+        ((-0.2, -0.02), "not 0, but perhaps less than the margin"),
+        ((-0.02, 0.2), "perhaps 0, perhaps more than the margin"),
+        ((None, None), "too few trials for an interval"),
+        ((0.11, 0.2), ""),
+        ((-0.05, 0.05), ""),
+    ],
+)
+def test_an_undecided_effect_has_its_reason(interval: tuple[float | None, float | None], reason: str) -> None:
+    row = EffectRow((("a", "off"),), 0.1, *interval, ())
+    found = StudyEffects(
+        "x", "minimize", 0.1, (row,), (), (), False, 0.1, 4, 8, 0, None, 0, (), False, "", {"a=off": "a"}
+    )
+    assert found.open_because(row) == reason
+    assert (f"<em>{reason}</em>" in effects_table(found, 9, PAPER)) == bool(reason)
+    assert replace(found, withheld="no model beats a bigram").open_because(row) == ""

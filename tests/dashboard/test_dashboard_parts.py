@@ -31,6 +31,7 @@ from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import read_runs
 from ablate.render.document import ablation_table
+from ablate.render.figures.axes import draw_parallel
 from ablate.render.figures.curves import band_panels, course_panels, coursed, draw_bands, outliers
 from ablate.render.figures.forest import telling
 from ablate.render.figures.front import (
@@ -50,7 +51,7 @@ from dashboard.shared.exports import cell_words, on_page, widened
 from dashboard.shared.results import split_tags
 from dashboard.shared.schema import to_yaml
 from dashboard.shared.text import aligned, escape, fitting, one_line, prose, wrapping
-from dashboard.views import PAGES, effects
+from dashboard.views import PAGES, across, effects
 from dashboard.views.across import DrawnVariant, common, differing
 from dashboard.views.answer import LEAST, _word_widths, ablation
 from dashboard.views.curves import PRUNED, Group, _offered, _singles
@@ -546,3 +547,45 @@ def test_the_course_has_a_panel_for_each_variant_with_the_margin() -> None:
     assert [point["step"] for point in values] == [25, 50, 75, 100]
     assert [point["difference"] for point in values] == pytest.approx([0.101 * n for n in (0.25, 0.5, 0.75, 1.0)])
     assert at(drawn["spec"], "y") == [0, 0.05], "zero and the margin"
+
+
+def test_a_front_is_a_line_that_crosses_no_label() -> None:
+    points = tuple(
+        FrontPoint(f"v{n}", {"val_loss": measured(1.7 + n / 10), "parameters": measured(100.0 - n)}, True, None, False)
+        for n in range(3)
+    )
+    front = Front(
+        ("val_loss", "parameters"), ("minimize", "minimize"), points, (), {one.variant: one.variant for one in points}
+    )
+    drawn = draw_front_panel(front, "parameters", PAPER)
+    (line,) = marks(drawn, "line")
+    assert "strokeDash" not in line["mark"]
+    assert line["mark"]["color"] == marks(drawn, "point")[0]["encoding"]["color"]["scale"]["range"][0]
+    assert {label["mark"]["baseline"] for label in marks(drawn, "text")} == {"bottom"}
+
+
+def test_across_studies_it_is_said_which_is_lowest_where_all_have_points() -> None:
+    def side(name: str, *losses: float, every: float = 100.0) -> DrawnVariant:
+        x = tuple(every * (place + 1) for place in range(len(losses)))
+        return DrawnVariant(name, Band(x, losses, losses, losses, 1), frozenset({"f"}), "t", "", frozenset({1}),
+                            frozenset({1}))  # fmt: skip
+
+    short, long, half = side("a / x", 3.0, 2.0), side("b / y", 3.1, 2.1, 1.0), side("c / z", 1.9, every=200.0)
+    said = across.finding([short, long], "steps", "val_loss")
+    assert said.startswith(
+        "At 200 steps, the last that all have, a / x has the lowest validation loss: 2, before b / y"
+    )
+    assert across.finding([short, long, half], "steps", "val_loss").partition(", c / z has")[1]
+    assert across.finding([short], "steps", "val_loss") == ""
+    assert across.finding([short, side("d", 1.0, every=77.0)], "steps", "val_loss") == "", "they share no place"
+    assert across.finding([short, replace(long, data=frozenset({"g"}))], "steps", "val_loss") == ""
+
+
+def test_on_a_phone_each_parallel_line_ends_in_the_number_of_its_row() -> None:
+    losses = [2.0, 2.001, 2.4]
+    names = ["1. baseline", "2. a", "3. b"]
+    down = draw_parallel({"norm": ["x", "y", "y"], "val_loss": losses}, "val_loss", PAPER, names, wide=[0], down=True)
+    ends = rows(marks(down, "text")[-1])
+    assert [end["text"] for end in ends] == ["1", "2", "3"]
+    assert {end["axis"] for end in ends} == {"val_loss"}
+    assert ends[1]["at"] - ends[0]["at"] > 0.05, "apart though their values are not"

@@ -279,6 +279,9 @@ def test_the_estimate_counts_the_trials_of_plan(app: AppTest, place: Workplace) 
     assert unit == same
     assert 0.6 < float(blocks) / float(whole) < 1.05
     assert int(shown["Valid variants"]) == len(planned["variants"])
+    names = next(one.value for one in app.caption if one.value.startswith("The points: ")).replace("\\", "")
+    assert len(names.split("; ")) == len(planned["variants"]), "so that the number can be derived"
+    assert any(one.label == "question" for one in app.text_area), "a long question is whole on a phone"
     control(app, "design.leave_one_out.seeds").set_value(3).run()
     assert "Done already" not in {one.label for one in app.metric}, "another draft is another click"
 

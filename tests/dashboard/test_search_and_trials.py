@@ -114,14 +114,17 @@ def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path,
     values = [row["value"] for row in rows(best)]
     assert [row["best"] for row in rows(best)] == list(itertools.accumulate(values, min))
     labels = {row["place"]: row["mark"] for one in marks(history, "text") for row in rows(one)}
-    assert labels == {0: "baseline", 7: "best"}
+    assert labels == {0: "baseline", 7: "best candidate"}
     lines = series(marks(curves, "point")[-1], "trial")
     assert len(lines) == 12
     assert sum({row["name"] for row in points} == {"pruned"} for points in lines.values()) == 4
     wide = {row["name"] for row in rows(marks(curves, "line")[-1]) if row["wide"]}
-    assert wide == {"baseline", "best: lr 0.00562"}, "words, without the path of the setting"
+    assert wide == {"baseline", "best candidate: lr 0.00562"}, "words, without the path of the setting"
     assert len(rows(marks(pair, "point")[0])) == len(values)
-    assert {row["mark"] for one in marks(pair, "text") for row in rows(one)} == {"baseline", "best"}
+    assert {row["mark"] for one in marks(pair, "text") for row in rows(one)} == {"baseline", "best candidate"}
+    low, high = marks(pair, "point")[0]["encoding"]["x"]["scale"]["domain"]
+    assert 0.8e-4 < low < 1e-4 * 10**0.25, "no half of the figure is empty"
+    assert 10 ** (-4 + 7 / 4) < high < 1.3 * 10 ** (-4 + 7 / 4)
     assert {row["name"] for row in rows(marks(importances, "bar")[0])} == {"norm", "lr"}
 
 
@@ -137,6 +140,7 @@ def test_a_trial_leads_with_words_and_its_difference_and_keeps_its_key_behind_a_
     told = [(one.label, one.value) for one in page.metric][:2]
     assert [label.replace("\\", "") for label, _ in told] == ["val_loss", "Minus the baseline's, same seed"]
     assert [float(value) for _, value in told] == pytest.approx([3.7, 3.7 - 4.0])
+    assert ("Learning rate", "0.000562") in [(one.label, one.value) for one in page.metric]
     assert page.selectbox(key="variant").value == name, "the address and links hold the name, the box shows the words"
     key = f"{3:064x}"
     listed = [one.proto.body for one in page.get("html")]
@@ -312,3 +316,37 @@ def test_the_page_shows_the_slides(tmp_path: Path, shown: Shown) -> None:
     assert body.count("<section>") == 3
     assert "data:image/svg+xml" in body
     assert not re.search("<svg|var\\(", body), "neither would be drawn there"
+
+
+def test_a_run_says_where_its_trials_ran_and_when(tmp_path: Path, shown: Shown) -> None:
+    ended = [Ended("baseline", 0, 1.0, took=30.0), Ended("baseline", 1, 1.0, took=120.0)]
+    write_study(tmp_path / "s.db", "s", variants_of({"baseline": 10}), ended)
+    page = shown("runs", tmp_path / "s.db", study="s")
+    (table,) = (one.proto.body for one in page.get("html") if "Where the trials ran" in one.proto.body)
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", table)
+    assert cells == ["cpu", "here", "-", "2", "2026-01-05 08:58", "2026-01-05 09:00"]
+    assert not any("has not started" in one.value for one in page.caption), "its trials ended"
+
+
+def test_compared_sides_have_one_name_and_a_sentence_says_what_was_found(tmp_path: Path, shown: Shown) -> None:
+    settings = {"baseline": {"norm": "rms"}, "norm=none": {"norm": "none"}, "norm=ln": {"norm": "ln"}}
+    variants = [VariantRecord(name, f"{n:064x}", of, {"model": {}}, 9) for n, (name, of) in enumerate(settings.items())]
+    losses = {"baseline": 1.0, "norm=none": 2.0, "norm=ln": 1.0}
+    ended = [Ended(name, seed, loss + seed / 100 + (seed == 1) * (name != "baseline") / 100)
+             for name, loss in losses.items() for seed in range(4)]  # fmt: skip
+    space = {"switches": {"norm": {"rms": {}, "none": {"block.norm": "none", "removes": "the norm"}, "ln": {
+        "block.norm": "layer", "replaces": "RMS norm by layer norm"}}}}  # fmt: skip
+    write_study(tmp_path / "s.db", "s", variants, ended, space=space)
+    page = shown("compare", tmp_path / "s.db", study="s", sides=["baseline", "norm=none", "norm=ln"])
+    assert page.multiselect(key="sides").value == ["baseline", "norm=none", "norm=ln"], "links hold the names"
+    titles = ["baseline", "no norm", "RMS norm → layer norm"]
+    assert page.multiselect(key="sides").options[:3] == titles
+    (said,) = (one.value for one in page.markdown if "beside the baseline" in one.value)
+    told = re.sub(r"[\\\u2068\u2069*]", "", said).split("  \n")
+    assert len(told) == 2
+    assert re.fullmatch(r"no norm, beside the baseline: worse by at least [\d.]+", told[1])
+    assert re.match(r"RMS norm → layer norm, beside the baseline: as good, at most [\d.]+ worse", told[0])
+    (forest,) = (one.proto.body for one in page.get("html") if '<table class="answer"' in one.proto.body)
+    words = re.sub(r"<[^>]+>", " ", forest)
+    assert "must stay" not in words, "a variant is worse; the part that it lacks must stay"
+    assert "norm=" not in words

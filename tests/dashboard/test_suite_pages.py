@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from vega import marks, rows
 from written_stores import Ended, line, variants_of, write_study
+
+from ablate.analysis.answer import Answer
+from ablate.render.figures.profile import matrix
 
 TASKS = ("recall", "copy")
 CLAIM = {"id": "linear", "says": "A linear mixer recalls less.", "source": "a paper", "expect": "worse"}
@@ -110,3 +117,49 @@ def test_the_evidence_is_of_the_mean_score_or_of_a_task(asked: str, store: Path,
     told, of_task = said(page), "@task=" in asked
     assert ("[0.908](trial?study=suite&variant=mixer%3Dlinear%40task%3Drecall&seed=0)" in told) is of_task
     assert ("[copy](" in told) is not of_task, "the mean leads to the evidence on each task"
+
+
+def test_an_interval_of_a_score_ends_at_the_best_that_can_be_and_tasks_have_bands(
+    tmp_path: Path, shown: Callable[..., AppTest]
+) -> None:
+    losses = {"recall": (0.05, 0.3, 0.6), "copy": (0.5, 0.5, 0.51)}
+    ended = [Ended(f"baseline@task={task}", seed, loss) for task, of in losses.items() for seed, loss in enumerate(of)]
+    ended += [replace_variant(one, "mixer=fnet") for one in ended]
+    write_study(
+        tmp_path / "s.db", "suite", variants_of(dict.fromkeys((one.variant for one in ended), 100)), ended,
+        trivial={f"guessing@task={task}": {"val_loss": 2.0} for task in TASKS},
+        space={"tasks": {task: {"task": {"kind": task}} for task in TASKS},
+               "aggregate": {"margin": 0.05, "perfect": 0.0}, "design": {"kind": "leave_one_out", "seeds": 3},
+               "switches": {"mixer": {"attention": {}, "fnet": {}}}, "claims": []},
+    )  # fmt: skip
+    page = shown("answer", tmp_path / "s.db", study="suite")
+    (figure,) = (json.loads(one.proto.spec) for one in page.get("vega_lite_chart"))
+    bands, ends = rows(marks(figure, "rect")[0]), rows(marks(figure, "rule")[-1])
+    assert [row["task"] for row in bands] == ["mean score", "copy"], "every second one"
+    recall = [row for row in ends if row["task"] == "recall"]
+    assert all(row["high"] > 1 for row in recall), "what three such seeds give"
+    assert {row["reach"] for row in recall} == {1.0}
+    assert marks(figure, "rule")[-1]["encoding"]["x2"]["field"] == "reach"
+
+
+def replace_variant(one: Ended, name: str) -> Ended:
+    return one._replace(variant=one.variant.replace("baseline", name))
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "high", "said"),
+    [
+        (0.7, 0.6, 0.8, "0.700 ± 0.100"),
+        (0.7, 0.2, 1.2, "0.700 (0.200 to 1.000)"),
+        (0.2, -0.3, 0.7, "0.200 (0.000 to 0.700)"),
+    ],
+)
+def test_no_interval_of_an_accuracy_leaves_its_range(mean: float, low: float, high: float, said: str) -> None:
+    cell = SimpleNamespace(
+        mean=mean, low=low, high=high, alike=True, verdict="", jointly=True, learnt=True, finished=3, planned=3
+    )
+    row = SimpleNamespace(words="a", score=0.5, low=0.2, high=1.1, cells={"copy": cell})
+    suite = SimpleNamespace(rows=[row], tasks={"copy": SimpleNamespace(trivial=0.1, perfect=1.0)}, decimals=3,
+                            metric="val_accuracy")  # fmt: skip
+    found = matrix(cast("Answer", SimpleNamespace(suite=suite)))
+    assert found.groups[0][0] == ("a", "0.50 (0.20 to 1.00)", said)

@@ -85,7 +85,12 @@ def test_each_screen_has_its_part() -> None:
     assert "≥ +0.29" in comparisons
     assert "svg" in shown.tags, "intervals are drawn"
     assert "Claim 0 holds." in conclusion
-    assert "supported: " in conclusion
+    assert "supported" in conclusion
+    html = slides(read_findings(_store(claims=2), "a_study"))
+    assert html.rpartition("<section>")[2].count("<svg") == 3, "the scale, and the interval of each claim"
+    before, after = (base64.b64decode(image["src"].partition(",")[2]).decode() for image in read(html).images[0])
+    assert 'class="judged"' in before
+    assert 'class="judged"' in after, "beside verdicts no part has a colour of its own"
     assert "9 of 9 trials finished" in conclusion
 
 

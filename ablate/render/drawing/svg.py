@@ -94,10 +94,11 @@ def _verdict_styles(dark: bool) -> str:
 _JUDGED = f"{_verdict_styles(dark=False)}@media (prefers-color-scheme: dark) {{\n{_verdict_styles(dark=True)}}}\n"
 
 
-def to_svg(picture: Drawing, *, titled: bool = True, pickable: bool = False) -> str:
+def to_svg(picture: Drawing, *, titled: bool = True, pickable: bool = False, neutral: bool = False) -> str:
     """The picture as an SVG document.
 
     Args:
+        neutral: Whether parts have no colours of their own, as beside a picture in which colours are verdicts.
         titled: Whether its title is written above it; a page may have one of its own.
         pickable: Whether the shapes of a part are in groups whose attribute `data-part` is its slot.
     """
@@ -115,7 +116,7 @@ def to_svg(picture: Drawing, *, titled: bool = True, pickable: bool = False) -> 
         *((note.slot, _note(note)) for note in picture.notes),
     ]
     shapes = [f'<g data-part="{escape(slot)}">{shape}</g>' if pickable and slot else shape for slot, shape in drawn]
-    body, judged = "\n".join(shapes), bool({*VERDICTS} & {*picture.legend})
+    body, judged = "\n".join(shapes), neutral or bool({*VERDICTS} & {*picture.legend})
     title = (
         f'<text class="title" x="{width / 2:g}" y="{_MARGIN + 8}" text-anchor="middle">{escape(picture.title)}</text>\n'
     )
@@ -216,7 +217,12 @@ def write_svg(path: Path, content: str) -> None:
 
 
 def stored_svg(
-    name: str, model: Mapping[str, Any], versus: tuple[str, Mapping[str, Any]] | None = None, *, titled: bool = True
+    name: str,
+    model: Mapping[str, Any],
+    versus: tuple[str, Mapping[str, Any]] | None = None,
+    *,
+    titled: bool = True,
+    neutral: bool = False,
 ) -> str:
     """The picture of a stored model's block as an SVG document.
 
@@ -225,15 +231,16 @@ def stored_svg(
         model: `model` of a variant's plain spec.
         versus: Name and plain model to compare it with.
         titled: Whether the name is written above it.
+        neutral: As for `to_svg`.
 
     Raises:
         ValidationError: A mixer of a kind that is not known here.
     """
     block = BlockSpec.model_validate(model["block"])
     if versus is None:
-        return to_svg(layout(name, block, bool(model.get("exceptions"))), titled=titled)
+        return to_svg(layout(name, block, bool(model.get("exceptions"))), titled=titled, neutral=neutral)
     other, old = versus
-    return to_svg(compare(other, BlockSpec.model_validate(old["block"]), name, block), titled=titled)
+    return to_svg(compare(other, BlockSpec.model_validate(old["block"]), name, block), titled=titled, neutral=neutral)
 
 
 def pickable_svg(model: Mapping[str, Any], versus: Mapping[str, Any] | None = None) -> str:

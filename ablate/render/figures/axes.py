@@ -46,7 +46,7 @@ LETTER, LINE = 6.0, 12
 """Width of a letter and height of a line among parallel axes, in pixels."""
 ROOM_DOWN, STEP_DOWN = 12, 52
 """Letters on a line of a label, and pixels from one axis to the next, where they lie below each other."""
-MOST_NAMED, NAME = 20, 30
+MOST_NAMED, NAME = 20, 48
 """Parallel lines that all end in their names, and characters of such a name."""
 APART = 0.08
 """Least distance of two values that are written beside a numeric axis among parallel ones, of the whole axis."""
@@ -208,7 +208,8 @@ def draw_parallel(
         columns: Name of an axis to a value for each variant; words are in order of first occurrence.
         coloured: The axis, of numbers, whose values colour the lines; a line that has none is dashed, in grey, and
             does not reach this axis.
-        variants: Their names, shown where the pointer is.
+        variants: Their names, shown where the pointer is. Where axes lie below each other, a line ends in what stands
+            before the first point of its name.
         wide: The places of the variants whose lines are wide, in the colour of text.
         best: The place of the variant whose line is wide in a colour of its own.
         down: Whether the axes lie below each other, as a narrow page has room for, instead of side by side.
@@ -226,6 +227,7 @@ def draw_parallel(
         for line, at in enumerate(heights) if at is not None
     ]  # fmt: skip
     ends = [] if down or not variants else _line_ends(columns[coloured], variants, {*wide, best})
+    below = _line_numbers(columns[coloured], variants) if down and variants else []
     ticks: list[dict[str, Any]] = [
         {"axis": title, "at": height, "text": text, "align": _align(height) if down else "left"}
         for title, (name, column) in zip(titles, columns.items(), strict=True)
@@ -267,11 +269,20 @@ def draw_parallel(
                      {"x": x, "y": y, "text": {"field": "text"}}, align="left", dx=8, fontSize=10, fontWeight=weight)
                 for weight in ("normal", "bold") if (of := [end for end in ends if end["marked"] == (weight == "bold")])
             ),
+            mark("text", [end | {"axis": titles[[*columns].index(coloured)]} for end in below],
+                 {"x": x, "y": y, "text": {"field": "text"}}, align="center", dy=10, fontSize=10) if below else None,
         ],
         STEP_DOWN * len(titles) if down else 360,
         **({"padding": {"left": 5, "top": 5, "bottom": 5, "right": 5.6 * max(len(end["text"]) for end in ends)}}
            if ends else {}),
     )  # fmt: skip
+
+
+def _line_numbers(column: Column, variants: Sequence[str]) -> list[dict[str, Any]]:
+    """What stands before the first point of each name, moved apart along its axis."""
+    known = [(name, at) for name, at in zip(variants, _places(column), strict=True) if at is not None][:MOST_NAMED]
+    moved = spread([at for _, at in known], 0.055)
+    return [{"at": at, "text": name.partition(".")[0]} for (name, _), at in zip(known, moved, strict=True)]
 
 
 def _line_ends(column: Column, variants: Sequence[str], marked: Set[int | None]) -> list[dict[str, Any]]:

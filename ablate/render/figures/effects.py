@@ -66,12 +66,7 @@ def pictures(findings: Findings) -> Iterator[Picture]:
             f"worse. Dashed: the margin {fitted.margin:g} on either side.{rest}",
         )
         if fitted.interactions and len(fitted.main) <= MOST_PRINTED:
-            yield Picture(
-                "interactions",
-                f"On the diagonal, how much each setting changes {fitted.metric} on average; below it, how much two "
-                "together change it beyond the sum. A question mark and no colour: undecided. A hyphen: not estimable "
-                "from these trials.",
-            )
+            yield Picture("interactions", how_to_read_pairs(fitted))
     if findings.importances is not None:
         yield Picture(
             "importances",
@@ -141,12 +136,9 @@ def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) ->
     Args:
         width: Where it is shown, which decides whether names below it are slanted.
     """
-    settings = [row.settings[0] for row in effects.main]
     labels = [wrapped(effects.titles[row.name], PANEL_NAME) for row in effects.main]
-    found = {
-        tuple(sorted(settings.index(row.settings[at]) for at in (0, -1))): row
-        for row in (*effects.main, *effects.interactions)
-    }
+    found = {_cell_of(effects, row.name): row for row in (*effects.main, *effects.interactions)}
+    alike, numbers = _alike(effects), {row.name: number for number, row in enumerate(_aliased(effects), 1)}
     most = max((abs(row.estimate) for row in found.values()), default=1.0) or 1.0
     decimals = decimals_for(effects.margin, [])
     cells = []
@@ -154,7 +146,9 @@ def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) ->
         for column in range(line + 1):
             row = found.get((column, line))
             side = "" if row is None else effects.side(row)
-            text = MISSING if row is None else fixed(row.estimate, decimals, sign=True) + "?" * (side == "undecided")
+            told = row or alike.get((column, line))
+            text = fixed(row.estimate, decimals, sign=True) + "?" * (side == "undecided") if row else ""
+            text += f" [{numbers[told.name]}]" if told is not None and told.name in numbers else ""
             cells.append(
                 {
                     "line": labels[line],
@@ -163,8 +157,8 @@ def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) ->
                     "low": None if row is None else row.low,
                     "high": None if row is None else row.high,
                     "side": side,
-                    "text": text if len(labels) <= MOST_PRINTED else "",
-                    "effect": "not estimable" if row is None else with_aliases(row, effects),
+                    "text": (text.strip() or MISSING) if len(labels) <= MOST_PRINTED else "",
+                    "effect": "not estimable" if told is None else with_aliases(told, effects),
                     "strong": row is not None and side != "undecided" and abs(row.estimate) > 0.55 * most,
                 }
             )
@@ -193,6 +187,40 @@ def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) ->
         ],
         30 * len(labels),
     )  # fmt: skip
+
+
+def _aliased(effects: StudyEffects) -> list[EffectRow]:
+    """The effects whose estimate is also that of others."""
+    return [row for row in (*effects.main, *effects.interactions) if row.aliases]
+
+
+def _cell_of(effects: StudyEffects, name: str) -> tuple[int, int] | None:
+    """The places of the settings of an effect on the heat map; None if it has more than two, or one without a place."""
+    places = {row.name: place for place, row in enumerate(effects.main)}
+    of = sorted(places.get(one, -1) for one in name.split(":"))
+    return None if of[0] < 0 or len(of) > 2 else (of[0], of[-1])
+
+
+def _alike(effects: StudyEffects) -> dict[tuple[int, int], EffectRow]:
+    """The cells without an estimate of their own, to the effect from which they cannot be told apart."""
+    found = {cell: row for row in _aliased(effects) for name in row.aliases if (cell := _cell_of(effects, name))}
+    own = {_cell_of(effects, row.name) for row in (*effects.main, *effects.interactions)}
+    return {cell: row for cell, row in found.items() if cell not in own}
+
+
+def how_to_read_pairs(effects: StudyEffects) -> str:
+    """What the cells of the heat map are, in sentences."""
+    said = (
+        f"On the diagonal, how much each setting changes {effects.metric} on average; below it, how much two together "
+        "change it beyond the sum. A question mark and no colour: undecided."
+    )
+    if _aliased(effects):
+        said += (
+            " The same number in brackets: these trials cannot tell the effects apart, and one of them stands for both."
+        )
+    pairs = len(effects.main) * (len(effects.main) + 1) // 2
+    known = len(effects.main) + len(effects.interactions) + len(_alike(effects))
+    return said + (" A hyphen: not estimable from these trials." if known < pairs else "")
 
 
 def draw_importances(importances: StudyImportances, metric: str, palette: Palette) -> Spec:

@@ -54,9 +54,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         return ()
     costs = " and ".join(words_for(quantity) for quantity in front.quantities[1:])
     caption = (
-        f"{front.quantities[0]} against {costs}, with 95 % "
-        "intervals over seeds. Squares with names: the Pareto front; circles: dominated in the means; crosses: "
-        "dominated with 95 % confidence."
+        f"{front.quantities[0]} against {costs}, with 95 % intervals over seeds. Squares with names, joined by a line: "
+        "the Pareto front; circles: dominated in the means; crosses: dominated with 95 % confidence."
     )
     return (Picture("front", caption),)
 
@@ -118,7 +117,7 @@ def draw_front_panel(
     marks["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["variant"]}}]
     return layers(
         [
-            _staircase(front, quantity, x, y) if len(front.quantities) == 2 else None,
+            _staircase(front, quantity, x, y, stands[FRONT].colour) if len(front.quantities) == 2 else None,
             mark("rule", ends, {"x": {**x, "field": "x low"}, "x2": {"field": "x high"}, "y": y, **colour},
                  strokeWidth=0.9, clip=True),
             mark("rule", ends, {"y": {**y, "field": "y low"}, "y2": {"field": "y high"}, "x": x, **colour},
@@ -182,7 +181,7 @@ def draw_front_rows(
 
 
 def _labels(rows: Sequence[Spec], x: Spec, y: Spec, labels: Mapping[str, str], palette: Palette) -> Iterator[Spec]:
-    """Labels beside points, towards the middle, one below the other, with a line from each to its point."""
+    """Labels beside points, towards the middle, one below the other, above a line from each to its point."""
     (left, right), (bottom, top) = x["scale"]["domain"], y["scale"]["domain"]
     away = 0.04 * (right - left)
     for align in ("left", "right"):
@@ -198,7 +197,7 @@ def _labels(rows: Sequence[Spec], x: Spec, y: Spec, labels: Mapping[str, str], p
             yield mark("rule", put, {"x": x, "y": y, "x2": {"field": "beside"}, "y2": {"field": "place"}},
                        color=palette.grey, strokeWidth=0.7)  # fmt: skip
             yield mark("text", put, {"x": beside, "y": place, "text": {"field": "label"}}, align=align,
-                       dx=3 if align == "left" else -3)  # fmt: skip
+                       baseline="bottom", dy=-1)  # fmt: skip
 
 
 def _row(point: FrontPoint, quantity: str, first: str, title: str) -> Spec:
@@ -250,7 +249,7 @@ def _far(front: Front) -> list[FrontPoint]:
     return [one for one in front.points if one in far]
 
 
-def _staircase(front: Front, quantity: str, x: Spec, y: Spec) -> Spec:
+def _staircase(front: Front, quantity: str, x: Spec, y: Spec, colour: str) -> Spec:
     """The boundary of the dominated region: beyond it some variant is at least as good in both quantities."""
     corners = [
         {"x": point.values[quantity].mean, "y": point.values[front.quantities[0]].mean}
@@ -259,7 +258,7 @@ def _staircase(front: Front, quantity: str, x: Spec, y: Spec) -> Spec:
     ]
     small = front.directions[front.quantities.index(quantity)] == "minimize"
     step = "step-after" if small else "step-before"
-    return mark("line", corners, {"x": x, "y": y}, interpolate=step, strokeDash=[2, 3], strokeWidth=1, clip=True)
+    return mark("line", corners, {"x": x, "y": y}, interpolate=step, color=colour, strokeWidth=2, clip=True)
 
 
 def _front(findings: Findings, palette: Palette) -> Spec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from ablate.analysis.suite import SuiteCell
 from ablate.render.answer import marks_help, suite_mark
 from ablate.render.blocks import Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import Palette, Spec, by_look, layers, mark, names, number, wrapped
+from ablate.spec.suite import is_accuracy
 
 NAME = 34
 """Characters of a name on one line of the legend."""
@@ -33,7 +35,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         Picture(
             "profile",
             "Scores by task with 95 % intervals over seeds: 0 is the best trivial baseline, 1 the best value of the "
-            "metric; intervals are cut where they leave the axis. Above, their mean, by which the variants are judged."
+            "metric; intervals are cut there and where they leave the axis. Above, their mean, by which the variants "
+            "are judged."
             f"{rest}",
         ),
     )
@@ -56,10 +59,14 @@ def profile(report: StudyReport, palette: Palette) -> Spec:
         )
         if score is not None
     ]  # fmt: skip
-    means = [row["score"] for row in rows]
-    domain = min(0.0, *means) - ROOM, max(1.0, *means) + ROOM
+    scores = [row["score"] for row in rows]
+    best = max(1.0, *scores)  # of an accuracy none is better than perfect
+    for row in rows:
+        row["reach"] = None if row["high"] is None else min(row["high"], best)
+    domain = min(0.0, *scores) - ROOM, best + ROOM / 3
     x = number("score", "score (0: best trivial baseline, 1: perfect; higher is better)", domain=domain)
-    y = names("task", [MEAN, *suite.tasks])
+    tasks = [MEAN, *suite.tasks]
+    y = names("task", tasks)
     inside = {"field": "name", "type": "nominal", "sort": None, "scale": {"domain": [*labels.values()]}}
     at = {"y": y, "yOffset": inside}
     of = {labels[name]: looks[name] for name in labels}
@@ -67,9 +74,10 @@ def profile(report: StudyReport, palette: Palette) -> Spec:
     ends = [row for row in rows if row["low"] is not None]
     return layers(
         [
+            mark("rect", [{"task": task} for task in tasks[::2]], {"y": y}, color=palette.faint, opacity=0.5),
             mark("rule", [{}], {"x": {"datum": 0}}),
             mark("rule", [{}], {"x": {"datum": 1}}, strokeDash=[4, 3]),
-            mark("rule", ends, {"x": x | {"field": "low"}, "x2": {"field": "high"}, **at,
+            mark("rule", ends, {"x": x | {"field": "low"}, "x2": {"field": "reach"}, **at,
                                 **by_look("name", of, "color")},
                  strokeWidth=1.3, clip=True),
             mark("point", rows, {"x": x, **at, **by_look("name", of, "color", "shape"), "tooltip": tip}, size=55),
@@ -88,20 +96,30 @@ def matrix(answer: Answer, *, narrow: bool = False) -> Grid:
     assert suite is not None, "only suites have a matrix"
 
     decimals = 2 if narrow else suite.decimals
+    least = 0.0 if is_accuracy(suite.metric) else -math.inf
 
-    def half(low: float | None, high: float | None, decimals: int) -> str:
-        return "" if low is None or high is None or narrow else f" ± {(high - low) / 2:.{decimals}f}"
+    def around(low: float | None, high: float | None, least: float, most: float, decimals: int) -> str:
+        if low is None or high is None or narrow:
+            return ""
+        if least <= low and high <= most:
+            return f" ± {(high - low) / 2:.{decimals}f}"
+        return f" ({max(low, least):.{decimals}f} to {min(high, most):.{decimals}f})"
 
-    def interval(cell: SuiteCell) -> str:
+    def interval(task: str, cell: SuiteCell) -> str:
         if cell.mean is None:
             return suite_mark(cell) if cell.verdict == "diverged" else MISSING
-        return f"{cell.mean:.{decimals}f}{half(cell.low, cell.high, decimals)} {suite_mark(cell)}".rstrip()
+        of = suite.tasks[task]
+        ends = (least, of.perfect) if of.perfect > of.trivial else (of.perfect, math.inf)
+        within = around(cell.low, cell.high, min(cell.mean, ends[0]), max(cell.mean, ends[1]), decimals)
+        return f"{cell.mean:.{decimals}f}{within} {suite_mark(cell)}".rstrip()
 
     rows = tuple(
         (
             new_part(row.words) if narrow else row.words,
-            MISSING if row.score is None else f"{row.score:.2f}" + half(row.low, row.high, 2),
-            *map(interval, row.cells.values()),
+            MISSING
+            if row.score is None
+            else f"{row.score:.2f}" + around(row.low, row.high, -math.inf, max(1.0, row.score), 2),
+            *(interval(task, cell) for task, cell in row.cells.items()),
         )
         for row in suite.rows
     )
@@ -115,7 +133,7 @@ def matrix_note(answer: Answer, *, narrow: bool = False) -> str:
     suite = answer.suite
     assert suite is not None, "only suites have a matrix"
     marks = marks_help(cell for row in suite.rows for cell in row.cells.values())
-    spread = "" if narrow else " with half of its 95 % interval over seeds"
+    spread = "" if narrow else " with half of its 95 % interval over seeds, or its ends cut at what the metric can be"
     return (
         f"{suite.metric}{spread}. Beside it the verdict against the baseline on this "
         f"task, margin {suite.margin:g}: {marks}; * not jointly over all variants and tasks (Holm); ° not above "

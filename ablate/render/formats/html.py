@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from ablate.analysis.answer import Answer, verdicts_on_parts
 from ablate.analysis.answer_rows import AnswerRow, GroupKey, outcome_words, verdict_word
+from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.findings import Findings
 from ablate.analysis.ladder import Climbs, ScaleRow
@@ -81,6 +82,9 @@ table.answer small { font-size: 0.8rem; opacity: 0.8; }
 }
 """
 """The style of `verdict_table`; narrow screens show fewer columns."""
+_CLAIMED = {"supported": "not needed", "refuted": "needed", "undecided": "undecided"}
+"""Verdicts on claims to those on variants in whose colour and mark they are drawn."""
+_BRACKETS = re.compile(r" \([^()]*\)$")
 MOST_LINES = 20
 """Lines of a listing that are shown before a click."""
 BLOCK = "The block of the baseline, with the verdicts on its parts."
@@ -253,10 +257,12 @@ def verdict_table(
         warning = f" <em>{escape(row.warning)}</em>" if row.warning else ""
         alone = "*" * holds_alone(row)
         below = "; ".join(filter(None, (f"{row.bound_text}{alone}", row.warning)))
-        words = escape(row.label) if link is None else f'<a href="{escape(link(row))}">{escape(row.label)}</a>'
+        words = f"{escape(row.label)}{name}"
+        if link is not None:  # what it leads to has its name
+            words = f'<a href="{escape(link(row))}">{escape(row.label)}</a>'
         return (
             marked_verdict(key, row, look),
-            f'{words}{name}{warning}<small class="narrow"> {escape(below)}</small>',
+            f'{words}{warning}<small class="narrow"> {escape(below)}</small>',
             *_compared(axis, row, drawn, write, ink, embed),
             escape(row.bound_text),
             percent(row.parameter_change),
@@ -289,17 +295,60 @@ def effects_table(effects: StudyEffects, most: int, palette: Palette, embed: Cal
         side, span = effects.side(row), _span(row)
         drawn = SIDES[side](palette)
         aliases = "".join(f" <small>or {escape(effects.titles[name])}</small>" for name in row.aliases)
+        why = f" <em>{reason}</em>" if (reason := effects.open_because(row)) else ""
+        ends = interval_words(span.low, span.high, write)
+        below = f"{side}: {ends}" + (f", {reason}" if reason else "")
         return (
             _marked(drawn, side),
-            f'{escape(effects.titles[row.name])}{aliases}<small class="narrow"> {side}</small>',
+            f'{escape(effects.titles[row.name])}{aliases}{why}<small class="narrow"> {below}</small>',
             *_compared(axis, span, drawn, write, palette.ink, embed),
-            interval_words(span.low, span.high, write),
+            ends,
         )
 
     told = f"{plural(len(spans), 'effect')} on {escape(effects.metric)} with 95 % intervals"
     titles = [f"Δ {escape(effects.metric)}", "95 % interval"]
     shown = [(f"<b>{escape(title)}</b>", [cells(row) for row in rows]) for title, rows in groups.items() if rows]
     return _forest(titles, _scale(axis, palette.ink, embed), shown, told, headed=True)
+
+
+def claims_table(report: StudyReport, most: int) -> str:
+    """Claims with their verdicts as a table that is a forest plot, on a page that has the CSS variables `colours`.
+
+    Only differences of the objective are drawn.
+
+    Args:
+        most: Claims that it shows, the first ones.
+    """
+    metric, worse = str(report.record.objective["metric"]), 1 if report.direction == "minimize" else -1
+    claims = report.answer.claims[:most]
+    spans = [
+        Span(*map(claim.evidence.get, ("difference", "low", "high")))
+        if claim.evidence.get("metric") == metric else Span(None, None, None)
+        for claim in claims
+    ]  # fmt: skip
+    axis, write = (
+        Axis.around(report.margin, worse, spans, FURTHER),
+        partial(fixed, decimals=decimals_for(report.margin, ()), sign=True),
+    )
+
+    def cells(claim: ClaimVerdict, span: Span) -> tuple[str, ...]:
+        word = _CLAIMED[claim.verdict]
+        drawn = replace(Palette().verdict(word), colour=f"var({_variable(word)})")
+        about = "; ".join(filter(None, (without_brackets(claim.reason(report.titles)), claim.source)))
+        return (
+            _marked(drawn, claim.verdict),
+            f"{prose(claim.says or claim.id)} <small>{prose(about)}</small>",
+            *_compared(axis, span, drawn, write, "currentColor", str),
+        )
+
+    rows = [cells(claim, span) for claim, span in zip(claims, spans, strict=True)]
+    told = f"{plural(len(rows), 'claim')} with verdicts and 95 % intervals"
+    return _forest([f"Δ {escape(metric)}"], _scale(axis, "currentColor", str), [("", rows)], told, words="claim")
+
+
+def without_brackets(sentence: str) -> str:
+    """A verdict without the statistics in brackets at its end, which the report has."""
+    return _BRACKETS.sub("", sentence)
 
 
 def _span(row: EffectRow) -> Span:
@@ -425,6 +474,7 @@ def _forest(
     told: str,
     *,
     headed: bool = False,
+    words: str = "change",
 ) -> str:
     """Rows of a verdict, words, a number, its interval, and what only a wide window shows.
 
@@ -434,6 +484,7 @@ def _forest(
         groups: Their headings, if they have one, with their rows, all as HTML.
         told: What it holds, for those who cannot see it.
         headed: Whether a wide window shows the headings, too.
+        words: What stands above the words.
     """
     kinds = ["verdict", "change", "number", "interval", *["number wide"] * (len(titles) - 1)]
 
@@ -445,7 +496,7 @@ def _forest(
         if heading:
             body += f'<tr class="{"" if headed else "group"}"><td colspan="{len(kinds)}">{heading}</td></tr>'
         body += "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
-    head = f"<thead><tr>{line(('verdict', 'change', titles[0], scale, *titles[1:]), 'th')}</tr></thead>"
+    head = f"<thead><tr>{line(('verdict', words, titles[0], scale, *titles[1:]), 'th')}</tr></thead>"
     return f'<table class="answer" aria-label="{told}">{head}<tbody>{body}</tbody></table>'
 
 

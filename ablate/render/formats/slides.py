@@ -10,7 +10,6 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from ablate.analysis.answer import answer_of
-from ablate.analysis.changes import in_words
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, percent
@@ -23,13 +22,13 @@ from ablate.render.formats.html import (
     ANSWER_STYLE,
     HEAD,
     block_with_verdicts,
+    claims_table,
     colours,
     data_url,
     page_table,
     rows_of,
 )
 from ablate.render.formats.html import prose as html_prose
-from ablate.stats.verdict import ACCEPTABLE, WORSE
 from ablate.store.records import VariantRecord
 
 WIDTH, HEIGHT = 1280, 720
@@ -51,7 +50,7 @@ _PAGE = (
     + """<style>
 @page {{ size: 1280px 720px; margin: 0; }}
 :root {{ color-scheme: light dark; --ink: #1b2430; --soft: #4b5563; --paper: #ffffff; --rule: #cbd5e1;
-  --good: #006b4e; --bad: #a83c00; --open: #7a5200; --other: #8a3f70; {light} }}
+  --open: #7a5200; {light} }}
 html {{ font: 16px/1.4 system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif; scroll-snap-type: y proximity; }}
 * {{ box-sizing: border-box; }}
 body {{ margin: 0; color: var(--ink); background: var(--paper); }}
@@ -78,13 +77,12 @@ table.answer td {{ height: {room}rem; }}
 table.answer td.change {{ max-width: 22rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }}
 table.answer svg {{ width: {interval:.1f}rem; height: auto; }}
 table.answer code {{ display: none; }}
-dl {{ margin: 0; columns: 1; }}
-dt {{ font-weight: 600; overflow-wrap: anywhere; }}
-dd {{ margin: 0 0 0.4em; }}
-.claims {{ flex: 1.6 1 0; min-width: 0; font-size: {claimed}rem; }}
-dd + dd {{ margin-top: -0.4em; }}
-.good {{ color: var(--good); }} .bad {{ color: var(--bad); }} .open {{ color: var(--open); }}
-.other {{ color: var(--other); }}
+.claims table.answer {{ font-size: {claimed}rem; }}
+.claims table.answer td {{ height: 3rem; }}
+.claims table.answer td.change {{ max-width: none; white-space: normal; }}
+.claims table.answer svg {{ width: 15rem; }}
+.claims small {{ display: block; }}
+h3 {{ margin: 0 0 0.3rem; font-size: 1.2rem; }}
 code {{ font-size: 0.9em; }}
 footer {{ margin-top: auto; border-top: 1px solid var(--rule); padding-top: 0.5rem; font-size: 0.75rem; }}
 footer p {{ margin: 0 0 0.15rem; }}
@@ -95,7 +93,7 @@ footer p {{ margin: 0 0 0.15rem; }}
 @media screen and (max-width: 700px) {{
   section {{ padding: 1.5rem 1rem; border-bottom: 1px solid var(--rule); }}
   h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.3rem; }}
-  .text, .claims, dl {{ font-size: 1rem; flex: none; }}
+  .text, .claims {{ font-size: 1rem; flex: none; }}
   .sides {{ flex-direction: column; }}
   .blocks {{ flex-direction: column; align-items: center; }}
   .blocks figure {{ width: min(100%, 22rem) !important; }}
@@ -104,8 +102,7 @@ footer p {{ margin: 0 0 0.15rem; }}
   table.answer svg {{ width: 7rem; }}
 }}
 @media screen and (prefers-color-scheme: dark) {{
-  :root {{ --ink: #e8edf3; --soft: #b4bfcc; --paper: #10151d; --rule: #3a4554; --good: #2fc79b; --bad: #f5945a;
-    --open: #f0b429; --other: #dd9abf; {dark} }}
+  :root {{ --ink: #e8edf3; --soft: #b4bfcc; --paper: #10151d; --rule: #3a4554; --open: #f0b429; {dark} }}
 }}
 @media print {{
   html {{ font-size: 16px; }}
@@ -120,13 +117,7 @@ footer p {{ margin: 0 0 0.15rem; }}
 </html>
 """
 )
-_SIGNS: dict[str, str] = {
-    **dict.fromkeys(("supported", *ACCEPTABLE), "good"),
-    **dict.fromkeys(("refuted", *WORSE), "bad"),
-    "diverged": "other",
-}
 _BOX = re.compile(r'viewBox="0 [\d.]+ (?P<width>[\d.]+) (?P<height>[\d.]+)" width="[\d.]+" height="[\d.]+"')
-_BRACKETS = re.compile(r" \([^()]*\)$")
 _BREAKS = re.compile(r"(?<=[,=@])(?=[a-z])")
 _DARK = "(prefers-color-scheme: dark)"
 
@@ -227,10 +218,10 @@ def _blocks(report: StudyReport, before: VariantRecord, after: VariantRecord) ->
 
 
 def _block(name: str, model: Mapping[str, Any], versus: tuple[str, Mapping[str, Any]] | None = None) -> str:
-    """The picture of a block without its title and its paper, dark only on a screen."""
+    """The picture of a block without its title and its paper, dark only on a screen; its colours are no verdicts'."""
     from ablate.render.drawing.svg import stored_svg
 
-    return _on_page(stored_svg(name, model, versus, titled=False))
+    return _on_page(stored_svg(name, model, versus, titled=False, neutral=True))
 
 
 def _on_page(svg: str) -> str:
@@ -270,34 +261,22 @@ def _comparisons(report: StudyReport) -> str:
     )
 
 
-def _verdict(name: str, sentence: str, word: str) -> str:
-    return f'<dt>{escape(name)}</dt><dd class="{_SIGNS.get(word, "open")}">{prose(sentence)}</dd>'
-
-
-def _briefly(sentence: str) -> str:
-    """A verdict without the statistics in brackets at its end, which the report has."""
-    return _BRACKETS.sub("", sentence)
-
-
 def _conclusion(findings: Findings) -> str:
     report = findings.report
-    said = [
-        _verdict(claim.says or claim.id, _briefly(in_words(claim.sentence, report.titles)), claim.verdict)
-        + (f'<dd class="note">{escape(claim.source)}</dd>' if claim.source else "")
-        for claim in report.answer.claims[:MOST_CLAIMS]
-    ]
-    more = len(report.answer.claims) - MOST_CLAIMS
-    if more > 0:
-        said.append(f'<dd class="note">{more} more claims are in the report.</dd>')
-    claims = f'<div class="claims"><h2>Claims</h2><dl class="claims">{"".join(said)}</dl></div>' if said else ""
+    more, claims = len(report.answer.claims) - MOST_CLAIMS, ""
+    if report.answer.claims:
+        rest = f'<p class="note">{more} more claims are in the report.</p>' if more > 0 else ""
+        note = f"Δ: left minus right side of a claim, with its 95 % interval; margin {report.margin:g}."
+        rest += f'<p class="note">{note}</p>'
+        claims = f'<div class="claims"><h2>Claims</h2>{claims_table(report, MOST_CLAIMS)}{rest}</div>\n'
     sections = {section.title: section.blocks for section in document(findings).sections}
     about = "Cost" if report.record.judged is None else "Source"
     cost = [block.text for block in sections[about] if isinstance(block, Paragraph)]
     fair = fairness_lines(report.evidence.tuning, report.evidence.matching, report.metric)
-    fairness = f"<h2>Fair comparison</h2>{_list(fair[:3])}" if fair else ""
+    fairness = f"<h3>Fair comparison</h3>{_list(fair[:3])}" if fair else ""
     return (
-        f'<section>\n<div class="sides">{claims}<div class="text"><h2>{about}</h2>{_paragraphs(cost[:1])}'
-        f"{fairness}</div></div>\n"
+        f'<section>\n{claims}<div class="sides"><div class="text"><h3>{about}</h3>{_paragraphs(cost[:1])}</div>'
+        f'<div class="text">{fairness}</div></div>\n'
         f"<footer>{_paragraphs(_made(findings, sections.get('Environment', ())))}</footer>\n</section>"
     )
 
