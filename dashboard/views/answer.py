@@ -13,6 +13,7 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.columns import Column, columns, groups, legend
 from ablate.analysis.course import course_cell
 from ablate.analysis.fairness import fairness_lines
+from ablate.analysis.headline import shows_effects
 from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
@@ -112,6 +113,8 @@ def _block(study: str) -> None:
     if svg:
         st.header("The block", anchor=False)
         picture(svg, f"Block of the baseline of {study} with the verdicts on its parts")
+        if shows_effects(report(study)):
+            st.caption("Each part alone, beside the baseline; the rows above are averages over the other switches.")
         export({f"{study}_block.svg": lambda: svg}, "blocks")
 
 

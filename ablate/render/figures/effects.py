@@ -36,6 +36,8 @@ MOST_CELLS = 40
 """Settings on each side of the heat map on a page; of more none is drawn."""
 MOST_PRINTED = 16
 """The same in a report."""
+LEAST_CELL = 80
+"""Pixels of a column below which what its cells say is smaller."""
 LEAST_LEVEL = 96
 """Pixels of a column from which its name is not slanted."""
 TOGETHER = "interactions and noise"
@@ -183,7 +185,8 @@ def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) ->
                  strokeDash=[3, 3]) if open_ else None,
             mark("rect", known, {"x": x, "y": y, "color": colour, "tooltip": tip}, stroke=palette.faint)
             if known else None,
-            mark("text", cells, {"x": x, "y": y, "text": {"field": "text"}, "color": ink}),
+            mark("text", cells, {"x": x, "y": y, "text": {"field": "text"}, "color": ink},
+                 fontSize=11 if width / len(labels) > LEAST_CELL else 8.5),
         ],
         30 * len(labels),
     )  # fmt: skip

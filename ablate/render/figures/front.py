@@ -196,8 +196,9 @@ def _labels(rows: Sequence[Spec], x: Spec, y: Spec, labels: Mapping[str, str], p
         if put:
             yield mark("rule", put, {"x": x, "y": y, "x2": {"field": "beside"}, "y2": {"field": "place"}},
                        color=palette.grey, strokeWidth=0.7)  # fmt: skip
-            yield mark("text", put, {"x": beside, "y": place, "text": {"field": "label"}}, align=align,
-                       baseline="bottom", dy=-1)  # fmt: skip
+            for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {}):
+                yield mark("text", put, {"x": beside, "y": place, "text": {"field": "label"}}, align=align,
+                           baseline="bottom", dy=-1, **halo)  # fmt: skip
 
 
 def _row(point: FrontPoint, quantity: str, first: str, title: str) -> Spec:

@@ -123,7 +123,7 @@ def themed(spec: Spec, palette: Palette) -> Spec:
     ink, size = palette.ink, 11
     axis = {"labelColor": ink, "titleColor": ink, "domainColor": palette.grey, "tickColor": palette.grey,
             "gridColor": palette.faint, "labelFontSize": size, "titleFontSize": size, "titleFontWeight": "normal",
-            "labelLimit": 400, "labelOverlap": True}  # fmt: skip
+            "labelSeparation": 6, "labelLimit": 400, "labelOverlap": True}  # fmt: skip
     legend = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelLimit": 420, "symbolSize": 70,
               "symbolOpacity": 1, "orient": "bottom", "title": None}  # fmt: skip
     head = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelFontWeight": "bold"}

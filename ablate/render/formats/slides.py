@@ -78,7 +78,8 @@ table.answer td.change {{ max-width: 22rem; overflow: hidden; text-overflow: ell
 table.answer svg {{ width: {interval:.1f}rem; height: auto; }}
 table.answer code {{ display: none; }}
 .claims table.answer {{ font-size: {claimed}rem; }}
-.claims table.answer td {{ height: 3rem; }}
+.claims table.answer td {{ height: 2.4rem; }}
+.claims + .sides .text {{ font-size: 0.95rem; }}
 .claims table.answer td.change {{ max-width: none; white-space: normal; }}
 .claims table.answer svg {{ width: 15rem; }}
 .claims small {{ display: block; }}
@@ -100,6 +101,12 @@ footer p {{ margin: 0 0 0.15rem; }}
   table.answer {{ font-size: 0.9rem; }}
   table.answer td.change {{ white-space: normal; }}
   table.answer svg {{ width: 7rem; }}
+  .claims thead {{ display: none; }}
+  .claims table.answer :is(tbody, tr, td.change) {{ display: block; }}
+  .claims table.answer tr {{ border-bottom: 1px solid var(--rule); padding: 0.3rem 0; }}
+  .claims table.answer td {{ height: auto; border: 0; }}
+  .claims table.answer td:is(.verdict, .number, .interval) {{ display: inline-block; vertical-align: middle; }}
+  .claims table.answer .verdict span {{ display: inline; }}
 }}
 @media screen and (prefers-color-scheme: dark) {{
   :root {{ --ink: #e8edf3; --soft: #b4bfcc; --paper: #10151d; --rule: #3a4554; --open: #f0b429; {dark} }}
