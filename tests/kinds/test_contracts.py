@@ -291,6 +291,14 @@ def test_what_we_ship_keeps_its_contract(family: str, kind: str, values: dict[st
     assert [finding for one in checked.specs for finding in one.findings] == []
 
 
+@pytest.mark.parametrize("family", ["mixers", "mlps"])
+def test_parts_of_a_block_are_named_whatever_their_settings(family: str) -> None:
+    for kind in FAMILIES[family].members().values():
+        for spec in settings(kind):
+            named = [name for row in spec.parts() for box in row for name in box]
+            assert all(isinstance(name, str) and name for name in named), spec.canonical_json()
+
+
 COUNTING = {name: one for name, one in CONTRACTS.items() if "counts_parameters" in one.rules and name != "mixers"}
 
 
