@@ -150,21 +150,23 @@ def test_a_trial_that_raises_is_tried_again_only_in_the_next_run(run: Run, store
     assert counts(run()) == {"trials": 6, "trained": 2, "reused": 4}
 
 
-def test_a_trial_gets_a_second_worker_but_no_third(run: Run, folder: Path) -> None:
-    unlucky: Script = lambda job, attempt: (lose_worker if attempt == 1 else finish)(job, attempt)  # noqa: E731
-    engine = ScriptedEngine(for_variant("norm=none", unlucky, folder))
-    log = Log()
-    assert counts(run(engine, log)) == {"trials": 6, "trained": 6}
+@pytest.mark.parametrize(
+    ("script", "reasons"),
+    [
+        (lambda job, attempt: (lose_worker if attempt == 1 else finish)(job, attempt), set()),
+        (lose_worker, {"its worker was killed by SIGKILL\nlog"}),
+        (lambda job, attempt: [*finish(job, attempt)[:2], Done(job.number)], {"its job ended before it did"}),
+    ],
+    ids=["once", "its worker twice", "its job twice"],
+)
+def test_a_trial_that_loses_its_worker_or_its_job_gets_a_second_and_no_third(
+    script: Script, reasons: set[str], run: Run, folder: Path
+) -> None:
+    engine, log = ScriptedEngine(for_variant("norm=none", script, folder)), Log()
+    assert counts(run(engine, log)) == {"trials": 6, **({"trained": 4, "failed": 2} if reasons else {"trained": 6})}
     assert len(engine.jobs) == 8
-    assert [name for what, name, _ in log.told if what == "lost"] == ["norm=none"] * 2
-
-
-def test_a_trial_that_kills_its_workers_fails(run: Run, folder: Path) -> None:
-    engine = ScriptedEngine(for_variant("norm=none", lose_worker, folder))
-    log = Log()
-    assert counts(run(engine, log)) == {"trials": 6, "trained": 4, "failed": 2}
-    assert len(engine.jobs) == 8
-    assert {outcome.reason for outcome in log.outcomes if outcome.reason} == {"its worker was killed by SIGKILL\nlog"}
+    assert {one.reason for one in log.outcomes if one.reason} == reasons
+    assert reasons or [name for what, name, _ in log.told if what == "lost"] == ["norm=none"] * 2
 
 
 def test_a_diverged_trial_is_settled(run: Run, store: Store, folder: Path) -> None:
@@ -251,14 +253,6 @@ def test_a_trial_that_ends_without_the_objective_fails_unless_none_has_it(run: R
     other = planner(folder, name="other", objective=objective, training={**SPACE["training"], "steps": 3})
     with pytest.raises(SpaceError, match="does not measure this; expected one of val_loss; got 'val_perplexity'"):
         run(lambda job, attempt: [*finish(job, attempt)][2:], made=other)
-
-
-def test_a_job_that_ends_before_its_trial_is_tried_again_once(run: Run, folder: Path) -> None:
-    early: Script = lambda job, attempt: [*finish(job, attempt)[:2], Done(job.number)]  # noqa: E731
-    engine, log = ScriptedEngine(for_variant("norm=none", early, folder)), Log()
-    assert counts(run(engine, log)) == {"trials": 6, "trained": 4, "failed": 2}
-    assert len(engine.jobs) == 8
-    assert {one.reason for one in log.outcomes if one.reason} == {"its job ended before it did"}
 
 
 def test_a_member_that_continues_from_another_state_sends_its_curve_again(run: Run, store: Store) -> None:

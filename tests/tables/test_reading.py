@@ -197,29 +197,6 @@ def test_a_step_that_a_tracker_holds_twice_is_refused_unless_it_is_the_same(last
     assert kept.baseline.metrics["loss"].mean == 7.0
 
 
-def test_an_event_file_of_tensorboard(tmp_path: Path) -> None:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-    for run in RUNS[:6]:
-        folder = tmp_path / str(run["variant"]) / str(run["seed"])
-        writer = EventFileWriter(str(folder))
-        for step, value in ((1, 9.0), (2, run["loss"])):
-            summary = Summary(value=[Summary.Value(tag="val/loss", simple_value=float(str(value)))])
-            writer.add_event(Event(step=step, wall_time=0.0, summary=summary))
-        writer.close()
-    study = judge(
-        "*/*/events*",
-        data=tmp_path,
-        format="tensorboard",
-        path="^(?P<variant>[^/]+)/(?P<seed>[^/]+)/",
-        step="step",
-        **(ASKED | {"metric": "val/loss"}),
-    )
-    assert values(study)["007"] == pytest.approx([0.02] * 3, abs=1e-6)
-
-
 def write_events(folder: Path, losses: dict[int, float]) -> None:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
@@ -230,6 +207,14 @@ def write_events(folder: Path, losses: dict[int, float]) -> None:
         summary = Summary(value=[Summary.Value(tag="loss", simple_value=loss)])
         writer.add_event(Event(step=step, wall_time=0.0, summary=summary))
     writer.close()
+
+
+def test_an_event_file_of_tensorboard(tmp_path: Path) -> None:
+    for run in RUNS[:6]:
+        write_events(tmp_path / str(run["variant"]) / str(run["seed"]), {1: 9.0, 2: float(str(run["loss"]))})
+    path = "^(?P<variant>[^/]+)/(?P<seed>[^/]+)/"
+    study = judge("*/*/events*", data=tmp_path, format="tensorboard", path=path, step="step", **ASKED)
+    assert values(study)["007"] == pytest.approx([0.02] * 3, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,13 @@ def ready(cache: Path, data: Path, **more: Any) -> Matching:
     return spec.open(cache, spec.prepare(cache, lambda line: None))
 
 
+def given_pairs(folder: Path) -> tuple[Matching, list[tuple[str, str, str]]]:
+    """A task of fifty pairs, and its rows."""
+    rows = [(f"a{i} text", f"b{i}", "yn"[i % 2]) for i in range(50)]
+    (folder / "pairs.csv").write_text("a,b,label\n" + "".join(",".join(row) + "\n" for row in rows))
+    return ready(folder / "cache", folder / "pairs.csv"), rows
+
+
 def pairs(task: Matching, batch: dict[str, torch.Tensor]) -> list[tuple[str, str, int]]:
     read = [
         [bytes(ids[real].tolist()).decode() for ids, real in zip(batch[ids], batch[real], strict=True)]
@@ -28,9 +35,7 @@ def pairs(task: Matching, batch: dict[str, torch.Tensor]) -> list[tuple[str, str
 
 
 def test_given_pairs_stay_together(tmp_path: Path) -> None:
-    rows = [(f"a{i}", f"b{i}", "yn"[i % 2]) for i in range(50)]
-    (tmp_path / "pairs.csv").write_text("a,b,label\n" + "".join(",".join(row) + "\n" for row in rows))
-    task = ready(tmp_path / "cache", tmp_path / "pairs.csv")
+    task, rows = given_pairs(tmp_path)
     training = {pair for step in range(40) for pair in pairs(task, task.train_batch(0, step, 16))}
     validation = [pair for batch in task.validation_batches(2) for pair in pairs(task, batch)]
     expected = {(a, b, task.labels.index(label)) for a, b, label in rows}
@@ -89,9 +94,7 @@ def test_no_pairs_is_refused(tmp_path: Path) -> None:
 
 
 def test_both_texts_go_through_the_model(tmp_path: Path) -> None:
-    rows = [(f"a{i} text", f"b{i}", "yn"[i % 2]) for i in range(50)]
-    (tmp_path / "pairs.csv").write_text("a,b,label\n" + "".join(",".join(row) + "\n" for row in rows))
-    task = ready(tmp_path / "cache", tmp_path / "pairs.csv")
+    task, _ = given_pairs(tmp_path)
     plain = {"family": "dual_encoder", "depth": 1, "width": 8, "heads": 2, "head": {"pooling": "mean"}}
     spec = ModelSpec.model_validate({**plain, "block": "pre_ln"})
     model = build_model(spec, vocabulary=257, context=8, classes=2, seeds=(0, 1))
