@@ -282,14 +282,28 @@ def test_modules_of_the_working_folder_that_a_notebook_imports_count(
     source = f"{line}\nclass Kind:\n  def f(self):\n    {'pass' if line else 'import beside_it'}\n    return {use}"
     found = []
     for value in (1, 22):
-        for module in ("beside_it", "kit_beside", "kit_beside.inner", "kit_beside.near", "deeper"):
+        for module in ("beside_it", "kit_beside", "kit_beside.inner", "deeper"):
             sys.modules.pop(module, None)
         importlib.invalidate_caches()
-        write(tmp_path, beside_it="from deeper import h", kit_beside__near="from deeper import h")
-        write(tmp_path, kit_beside__inner="from .near import h")
+        write(tmp_path, beside_it="from deeper import h", kit_beside__inner="from deeper import h")
         write(tmp_path, deeper=f"def h(): return {value}", unused=f"x = {value}")
         found.append(read_typed(source, kept=True))
     assert differences(*found) == ["`deeper.h` changed"]
+
+
+def test_modules_of_a_package_that_a_notebook_imports_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = []
+    for value in (1, 22):
+        for module in ("kit_within", "kit_within.inner", "kit_within.near"):
+            sys.modules.pop(module, None)
+        importlib.invalidate_caches()
+        write(tmp_path, kit_within__inner="from .near import g\ndef h(): return g()")
+        write(tmp_path, kit_within__near=f"def g(): return {value}", kit_within__unused=f"x = {value}")
+        (tmp_path / "kit_within" / "__init__.py").touch()
+        found.append(read_typed("from kit_within.inner import h\nclass Kind:\n  def f(self): return h()", kept=True))
+    assert differences(*found) == ["`kit_within.near.g` changed"]
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["notebook", "prompt"])
