@@ -54,12 +54,6 @@ def test_a_band_keeps_to_the_steps_that_all_have() -> None:
     assert band([]).mean == ()
 
 
-@given(values=VALUES)
-def test_a_line_minus_itself_is_zero(values: list[float]) -> None:
-    one = line(curve(list(values)))
-    assert versus(one, one).y == (0.0,) * len(values)
-
-
 def test_another_line_is_taken_at_the_same_place_and_not_beyond_its_ends() -> None:
     one = Line((1, 2, 3), (5.0, 15.0, 25.0), (1.0, 1.0, 1.0))
     other = Line((0, 1, 2), (0.0, 10.0, 20.0), (3.0, 1.0, 0.0))
