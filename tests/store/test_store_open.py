@@ -291,18 +291,20 @@ def test_a_url_that_cannot_be_a_store(url: str) -> None:
     assert "secret" not in str(error)
 
 
-def test_a_missing_driver_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    for spelling in ("postgresql", "postgres"):
-        message = str(refusal(f"{spelling}://me:secret@host/name"))
-        assert "needs psycopg, which is not installed. Run `pip install 'ablate-blocks[postgres]'`" in message
-        assert "secret" not in message
-
-
-def test_another_driver_that_is_missing_leads_to_the_supported_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg2", None)
-    message = str(refusal("postgresql+psycopg2://me:secret@host/name"))
-    assert "the driver of this database cannot be imported" in message
+@pytest.mark.parametrize(
+    ("form", "driver", "said"),
+    [
+        ("postgresql", "psycopg", "needs psycopg, which is not installed. Run"),
+        ("postgres", "psycopg", "needs psycopg, which is not installed. Run"),
+        ("postgresql+psycopg2", "psycopg2", "the driver of this database cannot be imported"),
+    ],
+)
+def test_a_missing_driver_leads_to_the_supported_one(
+    form: str, driver: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, driver, None)
+    message = str(refusal(f"{form}://me:secret@host/name"))
+    assert said in message
     assert "pip install 'ablate-blocks[postgres]'" in message
     assert "secret" not in message
 

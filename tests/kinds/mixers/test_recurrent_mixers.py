@@ -74,28 +74,7 @@ def delta(q: list[Tensor], k: list[Tensor], v: list[Tensor], beta: list[Tensor],
 
 
 def gated_deltanet(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor, ...]) -> Tensor:
-    x = x * torch.tensor(real)[:, None]
-    heads, groups, d_k, _ = mixer.spec.sizes(replace(CONTEXT, pack=1))
-    Q, K_, V = (convolved(x @ getattr(mixer, name).weight[k], getattr(mixer, f"{name}_convolution"), k)
-                for name in ("query", "key", "value"))  # fmt: skip
-    made = []
-    for h in range(heads):
-        g = h // (heads // groups)
-        q, key, v = split(Q, groups, g), split(K_, groups, g), split(V, heads, h)
-        beta = torch.sigmoid(x @ mixer.strength.weight[k])[:, h] * (2 if mixer.spec.negative_eigenvalues else 1)
-        step = F.softplus((x @ mixer.fade.weight[k])[:, h] + mixer.decay.bias[k, h])
-        o = delta(
-            [unit(row) / math.sqrt(d_k) for row in q], [unit(row) for row in key], list(v), list(beta),
-            list(-mixer.decay.rate[k, h].exp() * step),
-        )  # fmt: skip
-        z = split(x @ mixer.gate.weight[k], heads, h)
-        normed = torch.stack([rms(row, 1e-6) * mixer.norm.weight[k] for row in o])
-        made.append(normed * z * torch.sigmoid(z))
-    return torch.cat(made, 1) @ mixer.output.weight[k]
-
-
-def deltaproduct(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor, ...]) -> Tensor:
-    """As flash-linear-attention's naive form: one decay, then n corrections, then one reading."""
+    """As flash-linear-attention's naive form of DeltaProduct: one decay, then n corrections, then one reading."""
     x = x * torch.tensor(real)[:, None]
     heads, groups, d_k, d_v = mixer.spec.sizes(replace(CONTEXT, pack=1))
     n = mixer.spec.writes
@@ -301,7 +280,7 @@ FORMS: dict[str, tuple[Any, MixerSpec, LayerContext]] = {
         CONTEXT,
     ),
     "gated_deltanet, products": (
-        deltaproduct,
+        gated_deltanet,
         GatedDeltaNetSpec(heads=4, key_heads=2, key_width=3, value_width=5, writes=3, negative_eigenvalues=True),
         CONTEXT,
     ),
