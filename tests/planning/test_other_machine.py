@@ -19,7 +19,7 @@ from ablate.planning.other_machine import EFFICIENCY, Machine, MachineForecast, 
 from ablate.planning.plan import Variant
 from ablate.planning.planner import make_plan
 from ablate.spec.reading import load_space
-from ablate.spec.resources import ResourcesSpec
+from ablate.spec.space_fields import ResourcesSpec
 
 SPACES = Path(__file__).parents[2] / "spaces"
 
