@@ -21,7 +21,7 @@ from ablate.analysis.scaling import Scalings
 from ablate.analysis.slices import Slice, depths_of
 from ablate.render.blocks import lead
 from ablate.render.figures.axes import draw_slice, scaling_table, scaling_title, slice_panels
-from ablate.render.figures.curves import MOST_PANELS, course_panels, coursed
+from ablate.render.figures.curves import MOST_PANELS, course_panels, rows_with_course
 from ablate.render.figures.laws import draw_laws, has_laws
 from ablate.render.figures.profile import matrix, matrix_note, profile
 from ablate.render.figures.style import Palette
@@ -126,7 +126,7 @@ def _details(study: str) -> None:
         "checks": ("Checks: everything that supports or limits the verdicts", partial(_checks, study_report)),
         "table": ("Ablation table", partial(_table, study_report, table)),
     }
-    if coursed(study_report):
+    if rows_with_course(study_report):
         parts["course"] = "Course of the differences", partial(_course, study_report)
     if study_report.scaling is not None:
         parts["scaling"] = scaling_title(study_report.scaling), partial(_scaling, study_report, study_report.scaling)
@@ -263,7 +263,7 @@ def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
 
 
 def _course(study_report: StudyReport) -> None:
-    rows = coursed(study_report)
+    rows = rows_with_course(study_report)
     ends = "; ".join(f"{row.name} {course_cell(row.course)}" for row in rows[:20])
     alt = f"Differences from the baseline along training with the margin {study_report.margin:g}: {ends}"
     with st.container(key="panels"):

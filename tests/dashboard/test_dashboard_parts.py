@@ -32,8 +32,8 @@ from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import read_runs
 from ablate.render.document import ablation_table
 from ablate.render.figures.axes import draw_parallel
-from ablate.render.figures.curves import band_panels, course_panels, coursed, draw_bands, outliers
-from ablate.render.figures.forest import telling
+from ablate.render.figures.curves import band_panels, course_panels, draw_bands, outliers, rows_with_course
+from ablate.render.figures.forest import most_telling_first
 from ablate.render.figures.front import (
     draw_front,
     draw_front_panel,
@@ -494,14 +494,14 @@ def test_of_many_variants_the_decided_come_first_then_those_nearest_to_a_decisio
     undecided = [name for name, word in words.items() if word == "undecided"]
     assert len(undecided) >= 2
     for first in (list(rows.values()), list(rows.values())[::-1]):
-        ordered = [row.name for row in telling(first, "minimize")]
+        ordered = [row.name for row in most_telling_first(first, "minimize")]
         decided = sorted(gaps.keys() - set(undecided), key=lambda name: gaps[name][0])
         assert ordered[: len(decided)] == decided, "the best of them first"
         further = [rows[name].verdict.further_seeds for name in ordered if name in undecided]  # type: ignore[union-attr]
         known = [count for count in further if count is not None]
         assert known == sorted(known)
         assert further == known + [None] * (len(further) - len(known))
-    assert telling([rows["a=v1"], rows["a=v0"]], "maximize")[0].name == "a=v0"
+    assert most_telling_first([rows["a=v1"], rows["a=v0"]], "maximize")[0].name == "a=v0"
 
 
 def test_text_columns_get_the_width_that_numbers_leave() -> None:
@@ -540,7 +540,7 @@ def test_the_course_has_a_panel_for_each_variant_with_the_margin() -> None:
                 CurvePoint(step, 0.0, 7 * step, 1e6 * step, None, 2.0 + gap * step / 100) for step in (25, 50, 75, 100)
             )
     report = read_study(made, "a_study")
-    (row,) = coursed(report)
+    (row,) = rows_with_course(report)
     assert row.course is not None
     drawn = course_panels(report, PAPER)
     values = [point for point in drawn["data"]["values"] if point["panel"].startswith("a=")]

@@ -310,7 +310,7 @@ def _band_marks(
     return parts
 
 
-def coursed(report: StudyReport) -> list[VariantRow]:
+def rows_with_course(report: StudyReport) -> list[VariantRow]:
     """The variants whose comparison has a course, in the order of the table."""
     return [row for group in groups(report) for row in group if row.course is not None]
 
@@ -321,7 +321,7 @@ def _far(rows: Sequence[VariantRow], margin: float) -> list[str]:
 
 
 def _course_picture(findings: Findings) -> tuple[Picture, ...]:
-    report, rows = findings.report, coursed(findings.report)
+    report, rows = findings.report, rows_with_course(findings.report)
     if not rows:
         return ()
     far = _far(rows, report.margin)
@@ -341,7 +341,7 @@ def _course_picture(findings: Findings) -> tuple[Picture, ...]:
 
 def course_panels(report: StudyReport, palette: Palette, width: float = WIDTH) -> Spec:
     """A panel for each variant with the verdicts that it would have had, all with the same axes."""
-    rows_of_all = coursed(report)
+    rows_of_all = rows_with_course(report)
     far = _far(rows_of_all, report.margin)
     shown = [row for row in rows_of_all if row.name not in far][:MOST_PANELS]
     margin = worst_margin(report.margin, report.direction)

@@ -46,13 +46,13 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
 
 
 def compared(report: StudyReport) -> list[VariantRow]:
-    """The variants with a difference to draw, in the order of the table; if they are many, in that of `telling`."""
+    """The variants with a difference to draw, in the order of the table; many, the most telling first."""
     rows = [row for group in groups(report) for row in group if row.difference is not None]
     rows = [row for row in rows if row.diverged or (row.difference and row.difference.difference is not None)]
-    return telling(rows, report.direction) if len(rows) > MOST else rows
+    return most_telling_first(rows, report.direction) if len(rows) > MOST else rows
 
 
-def telling(rows: Sequence[VariantRow], direction: str) -> list[VariantRow]:
+def most_telling_first(rows: Sequence[VariantRow], direction: str) -> list[VariantRow]:
     """The most informative first: the decided ones, best first; then those that need the fewest seeds for a decision.
 
     Args:

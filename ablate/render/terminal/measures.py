@@ -96,7 +96,9 @@ def print_bench(rows: Sequence[Timing], setting: Setting, console: Console) -> N
         console.print(Text("* sees both sides; the others hide the future"))
     slopes = {name: slope for name, slope in growth(rows).items() if not math.isnan(slope)}
     reliable = {
-        name: slope for name, slope in slopes.items() if not drowned([row for row in rows if row.block == name])
+        name: slope
+        for name, slope in slopes.items()
+        if not differ_within_spread([row for row in rows if row.block == name])
     }
     if reliable:
         grown = ", ".join(f"{name} L^{slope:.2f}" for name, slope in reliable.items())
@@ -112,7 +114,7 @@ def print_bench(rows: Sequence[Timing], setting: Setting, console: Console) -> N
     )
 
 
-def drowned(rows: Sequence[Timing]) -> bool:
+def differ_within_spread(rows: Sequence[Timing]) -> bool:
     """Whether the times of a block at its shortest and its longest length differ by less than they spread."""
     ran = sorted((row for row in rows if not row.why), key=lambda row: row.length)
     shortest, longest = ran[0], ran[-1]
