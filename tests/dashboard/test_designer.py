@@ -265,6 +265,12 @@ def variants(app: AppTest) -> int:
     return int(next(one.value for one in app.metric if one.label == "Valid variants"))
 
 
+def test_the_number_of_variants_can_be_derived_and_a_question_has_lines(app: AppTest) -> None:
+    (names,) = (said for one in app.caption if "The points: " in (said := one.value.replace("\\", "")))
+    assert len(names.split("; ")) == variants(app)
+    assert any(one.label == "question" for one in app.text_area), "a long question is whole on a phone"
+
+
 def test_the_estimate_counts_the_trials_of_plan(app: AppTest, place: Workplace) -> None:
     start_from(app, "recall")
     control(app, "design.leave_one_out.seeds").set_value(2).run()
@@ -279,9 +285,6 @@ def test_the_estimate_counts_the_trials_of_plan(app: AppTest, place: Workplace) 
     assert unit == same
     assert 0.6 < float(blocks) / float(whole) < 1.05
     assert int(shown["Valid variants"]) == len(planned["variants"])
-    names = next(one.value for one in app.caption if one.value.startswith("The points: ")).replace("\\", "")
-    assert len(names.split("; ")) == len(planned["variants"]), "so that the number can be derived"
-    assert any(one.label == "question" for one in app.text_area), "a long question is whole on a phone"
     control(app, "design.leave_one_out.seeds").set_value(3).run()
     assert "Done already" not in {one.label for one in app.metric}, "another draft is another click"
 
