@@ -11,7 +11,7 @@ import ray
 from engine_samples import planner
 
 from ablate.errors import PluginError
-from ablate.execution.ray import courier
+from ablate.execution.ray import files
 from ablate.execution.ray.files import Courier, local_cache, pack, place_plugin, read_plugin, unpack
 from ablate.planning.planner import make_plan
 from ablate.tasks.cache import folder_of
@@ -34,7 +34,7 @@ def _no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ray, "get", lambda value: value)
     monkeypatch.setattr(ray, "put", lambda value: value)
-    monkeypatch.setattr(courier.tempfile, "gettempdir", lambda: str(tmp_path / "node"))
+    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(tmp_path / "node"))
     (tmp_path / "node").mkdir()
 
 
