@@ -51,8 +51,8 @@ def serve(
             one.
 
     Raises:
-        AblateError: The extra is not installed, there is no home folder, the store is none, a plugin is missing, or the
-            address is taken.
+        AblateError: The extra is not installed, there is no home folder, the store is not one, a plugin is missing, or
+            the address is taken.
     """
     require("dashboard", "the dashboard", where="ablate dashboard")
     check_home("Streamlit", "ablate dashboard")

@@ -507,7 +507,7 @@ def _axis_help(report: StudyReport) -> str:
 
 
 def _course_help(report: StudyReport) -> tuple[str, ...]:
-    """How to read the course, and whether points before the end may stand for shorter trainings."""
+    """How to read the course, and whether points before the end may stand for shorter training."""
     courses = [row.course for row in report.variants if row.course is not None]
     if not courses:
         return ()

@@ -61,7 +61,7 @@ class Climbs:
 
 
 def read_climbs(store: StudyReader, record: StudyRecord, scalings: Scalings | None) -> Climbs | None:
-    """The laws of a ladder's variants; None if the study is no ladder or has no two finished rungs.
+    """The laws of a ladder's variants; None if the study is not a ladder or has no two finished rungs.
 
     Args:
         scalings: The differences by rung.

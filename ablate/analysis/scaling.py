@@ -100,7 +100,7 @@ class Scalings:
 
 
 def rungs_of(record: StudyRecord) -> dict[int, StudyRecord]:
-    """The rungs of a ladder in ascending order, each as a study of its own; empty if the study is no ladder."""
+    """The rungs of a ladder in ascending order, each as a study of its own; empty if the study is not a ladder."""
     values = record.space.get("design", {}).get("rungs") or ()
     rungs = {
         place: _at(on_rung(record, place), _ending(at_rung("", place)), BASELINE) for place in range(1, len(values) + 1)

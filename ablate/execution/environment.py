@@ -182,11 +182,11 @@ def check_abilities(trials: Iterable[Trial], device: str, *, here: bool = True) 
         EngineError: A trial asks for TF32 of a device that has none, or for a compiler that is not there.
         MissingPackageError: The packages of its optimizer are not installed here.
     """
-    trainings = [trial.variant.spec.training for trial in trials]
+    settings = [trial.variant.spec.training for trial in trials]
     if here:
-        for optimizer in {training.optimizer.kind_name(): training.optimizer for training in trainings}.values():
+        for optimizer in {training.optimizer.kind_name(): training.optimizer for training in settings}.values():
             check_packages(optimizer)
-    if any(training.precision == "tf32" for training in trainings) and not _has_tf32(device, here):
+    if any(training.precision == "tf32" for training in settings) and not _has_tf32(device, here):
         raise EngineError(
             "this device has no TF32",
             where="training.precision: tf32",
@@ -194,7 +194,7 @@ def check_abilities(trials: Iterable[Trial], device: str, *, here: bool = True) 
             got=device,
             remedy="Use `fp32` or `bf16`.",
         )
-    if here and any(training.compile == "blocks" for training in trainings):
+    if here and any(training.compile == "blocks" for training in settings):
         check_compiler(device)
 
 

@@ -473,7 +473,7 @@ class _Curve:
     def _numbers_of(self, written: Mapping[str, float | str], place: str) -> dict[str, float]:
         """The numbers among some values, also those that are written as text, as `NaN` is in JSON; a date is none.
 
-        A value that holds digits and is no number, such as `1,000`, damages the row where others of its name are
+        A value that holds digits and is not a number, such as `1,000`, damages the row where others of its name are
         numbers: the metric would keep an earlier value.
         """
         numbers: dict[str, float] = {}

@@ -248,7 +248,7 @@ def with_rung(space: SpaceSpec, value: float) -> SpaceSpec:
         value: Of the dial.
 
     Raises:
-        SpaceError: The design is no ladder, or does not take such a rung.
+        SpaceError: The design is not a ladder, or does not take such a rung.
     """
     plain, where = space.model_dump(mode="json"), f"--rung {value:g}"
     if "rungs" not in plain["design"]:

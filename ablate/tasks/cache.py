@@ -43,7 +43,7 @@ _TIME_RESOLUTION = 10**9
 
 
 class _UnreadableError(DataError):
-    """A file of prepared data is missing, or is no regular file."""
+    """A file of prepared data is missing, or is not a regular file."""
 
 
 def users_code(task: Spec) -> dict[str, str]:

@@ -251,7 +251,7 @@ def _parallel(study: str) -> None:
         },
         height="content" if len(shown) <= MOST_WHOLE else "auto",
     )  # fmt: skip
-    st.caption("The best mean first, which is no verdict. Only settings that differ from the baseline's are shown.")
+    st.caption("The best mean first, which is not a verdict. Only settings that differ from the baseline's are shown.")
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
 
 

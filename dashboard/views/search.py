@@ -193,7 +193,7 @@ def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[
     counts = counted((state.value, sum(trial.record.state is state for trial in trials)) for state in ENDED)
     st.caption(
         f"The search itself: {', '.join(counts)} with the seeds that selected, which flatter what they select. The "
-        "verdict rests on fresh seeds, which are not drawn here; the baseline is no candidate."
+        "verdict rests on fresh seeds, which are not drawn here; the baseline is not a candidate."
     )
     return picked
 

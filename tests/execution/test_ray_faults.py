@@ -281,7 +281,7 @@ def test_workers_that_are_killed_for_memory_cost_attempts_of_their_job_and_not_t
         assert isinstance(heard[-1], Broken), "it is given up in the end"
         engine.submit(job(322, endless))
         heard = listen(engine, lambda heard: len(heard) > 0)
-        assert {message.number for message in heard} == {322}, "Ray Tune runs on: it starts, or is killed before it does"
+        assert {message.number for message in heard} == {322}, "Ray Tune runs on: it starts, or is killed before"
         engine.stop(322, 0)
         listen(engine, lambda more: ended(322)(heard + more))
 

@@ -22,7 +22,7 @@ MOST = 12
 """Variants that are drawn; of more, those with the best mean scores. The matrix has all."""
 MEAN = "mean score"
 ROOM = 0.15
-"""Of the axis beyond the scores, and beyond 0 and 1: what of an interval lies further is no score of a model."""
+"""Of the axis beyond the scores, and beyond 0 and 1: what of an interval lies further is not a score of a model."""
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
