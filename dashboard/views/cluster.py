@@ -89,7 +89,7 @@ def _last(status: Status) -> None:
     st.header("What ran last", anchor=False)
     lines = [
         f"- [{escape(one.name)}]({address('answer', **{STUDY: one.name})}): {ended(one):,} of "
-        f"{plural(one.planned, 'trial')} ended, the last change {one.updated_at:%Y-%m-%d %H:%M}, "
+        f"{plural(one.planned, 'trial')} ended, last started {one.updated_at:%Y-%m-%d %H:%M}, "
         f"{duration((status.at - one.updated_at).total_seconds())} ago"
         for one in studies()[:MOST_LAST]
     ]

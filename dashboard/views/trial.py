@@ -322,7 +322,8 @@ def _usage(key: str) -> None:
                          width="content")  # fmt: skip
     st.caption(
         f"Of the process that trained it, with all trials of its pack: {plural(len(samples), 'sample')}, ten seconds "
-        f"apart or more, from step {samples[0][0]:,} to {samples[-1][0]:,}."
+        f"apart or more, from step {samples[0][0]:,} to {samples[-1][0]:,}. "
+        "The time above is the share of this trial."
     )
     export(table_files(f"trial_{key[:12]}_usage", rows), "usage")
 
