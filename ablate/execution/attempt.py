@@ -1,4 +1,4 @@
-"""One attempt at a trial: turns its events into the outcome for the store; and what the design is told of it.
+"""One attempt at a trial: it turns the events of a worker into the outcome for the store, and reports to the design.
 
 Several points of a design can give the same variant, so several proposals can ask for the same trial.
 """

@@ -244,7 +244,7 @@ _CONTENT = slice(32, None)
 
 @dataclass(frozen=True, slots=True)
 class ChangedKind:
-    """A kind of which the store holds trials that another version of it trained.
+    """A kind whose code has changed since it trained trials of the store.
 
     Attributes:
         trials: How many trials of the plan that concerns.
@@ -295,7 +295,7 @@ class EarlierTrials:
         return replace(trial, key=before.key, accepted=self._code(before))
 
     def changed(self, trials: Iterable[Trial]) -> tuple[ChangedKind, ...]:
-        """The kinds whose code has changed since trials of a plan were trained; each trial is told once."""
+        """The kinds whose code has changed since they trained trials of a plan; each trial counts once."""
         counts: Counter[tuple[CodeChange, bool]] = Counter()
         for trial in trials:
             if not trial.code.identity or trial.key in self._told:

@@ -216,7 +216,7 @@ class Labelled(Task):
         return scores.scores(sums)
 
     def summary(self, samples: Iterable[str], notes: Iterable[str] = ()) -> DataSummary:
-        """Rows, tokens, lengths and labels, with these samples, and with notes after those on what was left out."""
+        """Counts of rows, tokens, lengths and labels, the samples, and notes on what was left out, before `notes`."""
         counts = np.bincount(self.train.labels, minlength=len(self.labels))
         lengths = self.train.lengths[spread(self.train.lengths.size, 1_000_000)]
         return DataSummary(

@@ -46,7 +46,7 @@ def show() -> None:
     """Draw the page."""
     study = begin_page("Run")
     _study(study)
-    _places(study)
+    _where_it_ran(study)
     st.header("Log", anchor=False)
     run = last_run(study)
     if run is None:
@@ -95,7 +95,7 @@ def _facts(study_report: StudyReport, counts: StudySummary) -> None:
     facts.metric("Training", duration(sum(row.seconds for row in study_report.variants)), width="content")
 
 
-def _places(study: str) -> None:
+def _where_it_ran(study: str) -> None:
     """Where its trials ran and when, each place in a row."""
     trials = store().trials([trial.key for trial in record(study).planned]).values()
     ran: dict[tuple[str, str, str], list[TrialRecord]] = {}

@@ -130,7 +130,8 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
         st.html(group_table(groups, title))
         st.caption(
             f"±: half the 95 % interval of the mean over seeds. vs baseline: paired by seed. Margin: "
-            f"{answer(study).margin:g}; a verdict rests on the one-sided 95 % bound, or seeds are missing. "
+            f"{answer(study).margin:g}; a verdict rests on the one-sided 95 % bound. "
+            "+N seeds: how many more an undecided one needs. "
             "*: true alone, not jointly with the other verdicts."
         )
     if scouts.any():

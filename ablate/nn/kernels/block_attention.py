@@ -10,8 +10,8 @@ Only logits that are read are computed. Pairs of a query and a block that it cho
 tiles of C pairs, each of which is one product with the keys of its block; a query adds up the exponentials of its
 blocks. There are at most ⌊T·a/C⌋ + n tiles, whatever was chosen.
 
-Its shapes: G heads that choose, m queries of one choice, n blocks of C tokens, of which a query chooses at most a,
-Z tiles, R = P·G.
+Shapes of `attend_to_chosen_blocks`: G heads that choose, m queries for each choice, n blocks of C tokens, at most a
+chosen blocks for each query, Z tiles, R = P·G.
 """
 
 from __future__ import annotations
