@@ -83,6 +83,17 @@ def crosses(variants: Sequence[VariantRecord], switches: Mapping[str, tuple[str,
     return all(len(combinations) > 1 for combinations in beside.values())
 
 
+def varies(record: StudyRecord) -> bool:
+    """Whether a study estimates effects of its switches, or varies a number."""
+    factors = factors_of(record)
+    return bool(factors.axes) or (len(factors.switches) > 1 and crosses(record.variants, factors.switches, ()))
+
+
+def searches(record: StudyRecord) -> bool:
+    """Whether results decide which points a study trains."""
+    return not record.traits.plans_points
+
+
 def _of_spec(variant: VariantRecord, path: str) -> Any:
     value: Any = variant.spec
     for key in full_path(path).split("."):

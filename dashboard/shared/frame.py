@@ -150,7 +150,7 @@ def side_bar(page: Page) -> None:
     study = st.session_state.get(STUDY)
     known = record(study) if study is not None and summary(study) is not None else None
     for heading, entries in PAGES.items():
-        offered = [entry for entry in entries if entry.applies is None or (known and entry.applies(known))]
+        offered = [entry for entry in entries if entry.is_for(known)]
         if offered:
             st.caption(f"**{heading}**")
         for entry in offered:

@@ -1,66 +1,72 @@
-"""The pages, one file each: NAME.py holds `show()`, which draws the page.
+"""The pages, one file each: NAME.py declares its `ENTRY` of the side bar, and holds `show()`, which draws the page.
 
-`PAGES` lists them, under the headings and in the order of the side bar; a new page needs no other change. A page is
-imported when it is first opened.
+`PAGES` is read from the texts of the files, so that a new page needs no other change; a page is imported when it is
+first opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import ast
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Literal, get_args
 
-from ablate.analysis.path import takes_path
-from ablate.analysis.slices import crosses, factors_of
 from ablate.store import StudyRecord
 
+Heading = Literal["This study", "All studies"]
 
-class Entry(NamedTuple):
-    """An entry of the side bar.
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the side bar. A page writes it with literals alone, as `ENTRY = Entry(...)` below its imports.
 
     Attributes:
-        name: Module and address of the page.
-        applies: Whether the page has something to show for a study; None: it is not about one study.
+        heading: Below which heading it stands; pages of `This study` are shown for the chosen study.
+        order: Position below its heading, the smallest first.
+        variants: How many variants a study needs for the page to have something to show.
+        applies: What else decides that: a function of the study's record, as `MODULE:NAME`; empty: nothing.
+        name: Module and address of the page; `PAGES` takes it from the file.
     """
 
-    name: str
     title: str
     icon: str
-    applies: Callable[[StudyRecord], bool] | None = None
+    heading: Heading
+    order: int
+    variants: int = 0
+    applies: str = ""
+    name: str = ""
+
+    def is_for(self, record: StudyRecord | None) -> bool:
+        """Whether the page has something to show; pages about all studies always have."""
+        if self.heading == "All studies":
+            return True
+        if record is None or len(record.variants) < self.variants:
+            return False
+        return not self.applies or bool(resolve_name(self.applies)(record))
 
 
-def _always(record: StudyRecord) -> bool:
-    return True
+def read_entry(file: Path) -> Entry:
+    """The entry that the file of a page declares, without importing it.
+
+    Raises:
+        ValueError: It declares none.
+    """
+    declared = re.search(r"^ENTRY = (Entry\(.*?\))$", file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    if declared is None:
+        raise ValueError(f"{file} is in the folder of the pages and declares no `ENTRY = Entry(...)`")
+    call = ast.parse(declared[1], mode="eval").body
+    assert isinstance(call, ast.Call)
+    values = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    return replace(Entry(*map(ast.literal_eval, call.args), **values), name=file.stem)
 
 
-def _at_least(variants: int) -> Callable[[StudyRecord], bool]:
-    return lambda record: len(record.variants) >= variants
+def read_pages() -> dict[str, tuple[Entry, ...]]:
+    """The entries of all pages by their heading, in the order of the side bar."""
+    files = (file for folder in __path__ for file in Path(folder).glob("[!_]*.py"))
+    entries = sorted(map(read_entry, files), key=lambda entry: entry.order)
+    return {heading: tuple(entry for entry in entries if entry.heading == heading) for heading in get_args(Heading)}
 
 
-def _varies(record: StudyRecord) -> bool:
-    """Whether a study estimates effects of its switches, or varies a number."""
-    factors = factors_of(record)
-    crossed = len(factors.switches) > 1 and crosses(record.variants, factors.switches, ())
-    return crossed or bool(factors.axes)
-
-
-PAGES: dict[str, tuple[Entry, ...]] = {
-    "This study": (
-        Entry("answer", "Answer", ":material/gavel:", _always),
-        Entry("curves", "Curves", ":material/show_chart:", _always),
-        Entry("effects", "Effects", ":material/tune:", _varies),
-        Entry("path", "Path", ":material/stairs:", takes_path),
-        Entry("search", "Search", ":material/travel_explore:", lambda record: not record.traits.plans_points),
-        Entry("tradeoffs", "Trade-offs", ":material/balance:", _at_least(3)),
-        Entry("compare", "Compare", ":material/compare_arrows:", _at_least(2)),
-        Entry("trials", "All trials", ":material/table_rows:", _always),
-        Entry("trial", "Trial", ":material/science:", _always),
-        Entry("slides", "Slides", ":material/slideshow:", _at_least(2)),
-        Entry("runs", "Run", ":material/play_circle:", _always),
-    ),
-    "All studies": (
-        Entry("studies", "Studies", ":material/list:"),
-        Entry("across", "Across studies", ":material/stacked_line_chart:"),
-        Entry("cluster", "Now running", ":material/dns:"),
-        Entry("design", "Design a space", ":material/design_services:"),
-    ),
-}
+PAGES = read_pages()

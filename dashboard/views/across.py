@@ -44,6 +44,9 @@ from dashboard.shared.store import (
     studies,
 )
 from dashboard.shared.text import escape, prose
+from dashboard.views import Entry
+
+ENTRY = Entry("Across studies", ":material/stacked_line_chart:", "All studies", 130)
 
 BETWEEN = " / "
 """Separator between a study and its variant."""

@@ -47,6 +47,9 @@ from dashboard.shared.pictures import ask, judged_svg
 from dashboard.shared.running import refresh, show_next_steps, show_progress
 from dashboard.shared.store import findings, location, record, report, stamp
 from dashboard.shared.text import LETTER, PADDING, escape, fitting, prose, wrapping
+from dashboard.views import Entry
+
+ENTRY = Entry("Answer", ":material/gavel:", "This study", 10)
 
 MOST_TOLD = 8
 """Number of variants that diverged or failed that are listed; others are only counted."""

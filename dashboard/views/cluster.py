@@ -21,6 +21,9 @@ from dashboard.shared.frame import STUDY, address, begin_page, link
 from dashboard.shared.store import LIVE, ended, location, stamp, store, studies, summary
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import escape, fitting, prose
+from dashboard.views import Entry
+
+ENTRY = Entry("Now running", ":material/dns:", "All studies", 140)
 
 MOST_LINKS = 6
 UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))

@@ -39,6 +39,9 @@ from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.results import can_write, choose_task, compared, on_task, report_on, sample_box
 from dashboard.shared.store import every, location, settled_curves, stamp, store
 from dashboard.shared.text import aligned, escape, one_line, prose
+from dashboard.views import Entry
+
+ENTRY = Entry("Compare", ":material/compare_arrows:", "This study", 70, variants=2)
 
 LEAST, MOST = 2, 6
 AS_VARIANT: dict[str, GroupKey] = {"must stay": "worse", "can go": "as good"}

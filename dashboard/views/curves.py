@@ -34,6 +34,9 @@ from dashboard.shared.frame import begin_page, choose_in_words, link
 from dashboard.shared.results import answer, choose_task, on_task, report_on, runs
 from dashboard.shared.store import every, moves, settled_curves, store
 from dashboard.shared.text import escape
+from dashboard.views import Entry
+
+ENTRY = Entry("Curves", ":material/show_chart:", "This study", 20)
 
 SPREADS: dict[Spread, str] = {"range": "lowest to highest", "interval": "95 % interval"}
 ALIGNMENTS = {"none": "as trained", "baseline": "minus the baseline", "share": "share of training"}

@@ -17,6 +17,9 @@ from dashboard.shared.running import begin_study
 from dashboard.shared.schema import NOTHING, Node, alternatives, default_of, lean
 from dashboard.shared.store import location, read_only, speed
 from dashboard.shared.text import escape, prose
+from dashboard.views import Entry
+
+ENTRY = Entry("Design a space", ":material/design_services:", "All studies", 150)
 
 SPACE = "space"
 """The parameter of the address that holds the draft."""

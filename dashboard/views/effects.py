@@ -47,6 +47,9 @@ from dashboard.shared.frame import begin_page
 from dashboard.shared.results import MEMBERSHIP, any_ended, missing
 from dashboard.shared.store import every, record
 from dashboard.shared.text import aligned, escape, fitting, prose
+from dashboard.views import Entry
+
+ENTRY = Entry("Effects", ":material/tune:", "This study", 30, applies="ablate.analysis.slices:varies")
 
 MOST_WHOLE = 30
 """Rows up to which the whole table is shown; longer tables scroll."""

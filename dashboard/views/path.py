@@ -22,6 +22,9 @@ from dashboard.shared.store import every
 from dashboard.shared.store import record as read_record
 from dashboard.shared.store import report as read_report
 from dashboard.shared.text import escape, prose
+from dashboard.views import Entry
+
+ENTRY = Entry("Path", ":material/stairs:", "This study", 40, applies="ablate.analysis.path:takes_path")
 
 ABREAST = 3
 """Number of drawings in a row."""

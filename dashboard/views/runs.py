@@ -33,6 +33,9 @@ from dashboard.shared.running import (
 )
 from dashboard.shared.store import LIVE, complete, ended, record, report, store, summary
 from dashboard.shared.text import escape, prose
+from dashboard.views import Entry
+
+ENTRY = Entry("Run", ":material/play_circle:", "This study", 110)
 
 MORE, MOST = 4, 100_000
 """Further seeds that the controls suggest if the number that would decide is unknown, and the most that they take."""

@@ -27,7 +27,10 @@ from dashboard.shared.results import answer, any_ended, fresh, importances, miss
 from dashboard.shared.store import location, report, settled_curves, stamp, store
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import escape
+from dashboard.views import Entry
 from dashboard.views.effects import show_importances
+
+ENTRY = Entry("Search", ":material/travel_explore:", "This study", 50, applies="ablate.analysis.slices:searches")
 
 MOST, MOST_CURVES = 2000, 200
 """Trials that are drawn at most, the latest ones; and curves of trials."""

@@ -21,6 +21,9 @@ from dashboard.shared.pictures import drafter
 from dashboard.shared.results import any_ended
 from dashboard.shared.store import location, report, stamp
 from dashboard.shared.text import prose
+from dashboard.views import Entry
+
+ENTRY = Entry("Slides", ":material/slideshow:", "This study", 100, variants=2)
 
 HEIGHT = 720
 """Height of the frame in pixels where CSS does not set it."""

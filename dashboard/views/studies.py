@@ -36,6 +36,9 @@ from dashboard.shared.store import (
     summary,
 )
 from dashboard.shared.text import escape, prose, wrapping
+from dashboard.views import Entry
+
+ENTRY = Entry("Studies", ":material/list:", "All studies", 120)
 
 STRIP = 130
 """Width of the picture of a study's verdicts, in pixels."""

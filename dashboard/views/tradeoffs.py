@@ -31,6 +31,9 @@ from dashboard.shared.frame import begin_page, choose_in_words, link
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.store import every
 from dashboard.shared.text import fitting, prose, wrapping
+from dashboard.views import Entry
+
+ENTRY = Entry("Trade-offs", ":material/balance:", "This study", 60, variants=3)
 
 LEAST, MOST = 2, 3
 MOST_NAMED = 25

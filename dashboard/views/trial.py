@@ -42,6 +42,9 @@ from dashboard.shared.schema import to_yaml
 from dashboard.shared.store import LIVE, location, moves, store
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import escape, prose
+from dashboard.views import Entry
+
+ENTRY = Entry("Trial", ":material/science:", "This study", 90)
 
 TIMED_FROM = 10.0
 """Seconds of training from which on a trial's clock tells its rate; how variants compare it does not tell."""

@@ -42,6 +42,9 @@ from dashboard.shared.results import (
 from dashboard.shared.store import every, report
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import aligned, fitting
+from dashboard.views import Entry
+
+ENTRY = Entry("All trials", ":material/table_rows:", "This study", 80)
 
 ROWS = 200
 """Rows at a time."""

@@ -51,7 +51,7 @@ from dashboard.shared.exports import cell_words, on_page, widened
 from dashboard.shared.results import split_tags
 from dashboard.shared.schema import to_yaml
 from dashboard.shared.text import aligned, escape, fitting, one_line, prose, wrapping
-from dashboard.views import PAGES, across, effects
+from dashboard.views import across, effects
 from dashboard.views.across import DrawnVariant, common, differing
 from dashboard.views.answer import LEAST, _word_widths, ablation
 from dashboard.views.curves import PRUNED, Group, _offered, _singles
@@ -328,11 +328,6 @@ def test_yaml_is_read_back(tmp_path: Path) -> None:
     plain = {"name": "x: [", "model": {"depth": 2, "gain": 1e-8, "none": None, "list": [1, "é"], "empty": {}}}
     (tmp_path / "a.yaml").write_text(to_yaml(plain), encoding="utf-8")
     assert read_document(tmp_path / "a.yaml", "a file").plain == plain
-
-
-def test_every_page_has_a_file_and_every_file_a_page() -> None:
-    listed = [entry.name for entries in PAGES.values() for entry in entries]
-    assert sorted(listed) == sorted(path.stem for path in (FOLDER / "views").glob("*.py") if path.stem != "__init__")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(FOLDER)))
