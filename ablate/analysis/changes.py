@@ -32,6 +32,8 @@ _PARTS = {
     "model.tied_head": "the tied head",
 }
 """Path to the name of its part. Other parts are called by the last word of their path."""
+_KINDS_OF = {"block.mixer.shaping": "{value} {mixer}"}
+"""Path to what its values are called, where value and last word of the path would say the same thing twice."""
 NOTHING = (None, False, "none", "identity")
 """Values that stand for no part, with 0, which equals False."""
 _LIMITS = ("window",)
@@ -297,9 +299,9 @@ def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
         elif _is_nothing(before) and type(after) in (int, float):
             numbers.append(f"setting the {last} to {_brief(after)}")
         elif _is_nothing(before) and not _is_nothing(after):
-            added.append(" ".join(filter(None, (_brief(now), last))))
+            added.append(_valued(path, _brief(now), last, mixer))
         elif isinstance(was, str) and isinstance(now, str) and was != now:
-            replaced.append(f"replacing the {was} {last} by {now}")
+            replaced.append(f"replacing the {_valued(path, was, last, mixer)} by {now}")
         elif _brief(was) and _brief(now) and was != now:
             others.append(f"changing the {last} from {_brief(was)} to {_brief(now)}")
         else:
@@ -308,6 +310,13 @@ def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
         *parts, part = removed
         return Change(removed=(*parts, f"{part} (with {' and '.join(added)} instead)" if added else part))
     return Change(otherwise=tuple(replaced or [*(f"adding {part}" for part in added), *numbers] or others))
+
+
+def _valued(path: str, value: str | None, last: str, mixer: str) -> str:
+    """A value with what it is of: `rms query key norm`."""
+    if value and path in _KINDS_OF:
+        return _KINDS_OF[path].format(value=value.replace("_", " "), mixer=mixer)
+    return " ".join(filter(None, (value, last)))
 
 
 _GERUNDS = (

@@ -50,28 +50,32 @@ def _live(study: str) -> None:
             "`design: {kind: simplify, seeds: 3}` does, until nothing more can go.",
         )
         return
-    first, stop, rest = outcome(removal_path).partition(". ")
-    st.markdown(f"**{prose(first + stop.strip())}** {prose(rest)}")
+    first, *rest = outcome(removal_path)
+    st.markdown(f"**{prose(first)}** {prose(' '.join(rest))}")
     if removal_path.trying:
         st.caption(
             escape(
                 f"Round {len(removal_path.rounds) + 1} is not over: {', '.join(removal_path.trying)} are being tried."
             )
         )
-    draw = partial(draw_path, removal_path)
+    files = table_files(f"{study}_path", removals(removal_path))
     if removal_path.steps:
+        draw = partial(draw_path, removal_path)
         chart(partial(draw, width=page_width()), "path", _alt(removal_path))
+        files |= figure_files(f"{study}_path", draw)
     st.header("What was tried", anchor=False)
     st.html(path_table(removal_path, Palette(dark()), image))
     st.caption(
         escape(
-            f"Δ is the difference of {removal_path.metric} from the baseline, paired by seed. A part can be removed if "
-            f"its 90 % interval, whose ends are the bounds that decide, ends before the margin {removal_path.margin:g}."
+            f"Δ: difference of {removal_path.metric} from the baseline, paired by seed. A part can be removed if its "
+            f"90 % interval, whose ends are the bounds that decide, ends before the margin {removal_path.margin:g}. "
+            "The one of these that saves most is chosen, and the next round, in which others may get another verdict, "
+            "begins without it. Confirmed: on fresh seeds, too."
         )
     )
     if removal_path.steps and any(one.relative_speed is None for one in _stations(removal_path)):
         st.caption("Speed is left out: no variant was timed. `ablate study FILE --time` does, after the trials.")
-    export(table_files(f"{study}_path", removals(removal_path)) | figure_files(f"{study}_path", draw), "path")
+    export(files, "path")
 
 
 def removals(removal_path: RemovalPath) -> pd.DataFrame:
@@ -133,7 +137,10 @@ def _pictures(removal_path: RemovalPath, record: StudyRecord) -> None:
         return
     st.header("The block at each step", anchor=False)
     models = {variant.name: variant.spec.get("model", {}) for variant in record.variants}
-    said = [record.baseline, *(f"without {step.words}" for step in removal_path.steps)]
+    said = [record.baseline]
+    for number, step in enumerate(removal_path.steps):
+        open_ = ", not confirmed" if step not in removal_path.confirmed else ""
+        said.append(f"{'and ' if number else ''}without {step.words}{open_}")
     models_on_path = [models[standing.variant] for standing in _stations(removal_path)]
     files: dict[str, Maker] = {}
     pictures = []

@@ -108,7 +108,7 @@ def change(switch: str, setting: str, switches: Mapping[str, Any] = SWITCHES, na
     ("switch", "setting", "removed", "otherwise"),
     [
         ("skip", "removed", ["the skip around attention"], []),
-        ("skip", "shaped", ["the skip around attention (with shaped shaping instead)"], []),
+        ("skip", "shaped", ["the skip around attention (with shaped attention instead)"], []),
         ("values", "identity", ["the value projection"], []),
         ("projection", "identity", ["the output projection"], []),
         ("norm", "none", ["the normalisation"], []),
@@ -265,7 +265,7 @@ def test_settings_are_called_by_their_last_words_as_far_as_these_tell_them_apart
 
 def test_what_was_removed_together_is_said_to_be_removable_together() -> None:
     sas = {"skip": "shaped", "values": "identity", "projection": "identity"}
-    parts = "the skip around attention (with shaped shaping instead), the value projection and the output projection"
+    parts = "the skip around attention (with shaped attention instead), the value projection and the output projection"
     fine = answer(read_study(study_of({"sas": sas}, {}), "a_study"))
     assert f"You can remove together: {parts} (sas: val_loss at most 0.0" in fine
     worse = answer(read_study(study_of({"sas": sas}, {"sas": 0.5}), "a_study"))
@@ -286,7 +286,7 @@ def test_what_is_better_by_more_than_the_margin_is_said_to_be_better() -> None:
     ]  # fmt: skip
     said = answer(report)
     assert "Better without: the normalisation (val_loss at least 0.2" in said
-    assert "Better without these together: the skip around attention (with shaped shaping instead) and the" in said
+    assert "Better without these together: the skip around attention (with shaped attention instead) and the" in said
     assert (
         "Better than the baseline by more than 0.05: replacing the attention mixer by fnet (val_loss at least" in said
     )

@@ -15,11 +15,12 @@ from vega import marks, rows
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.fairness import Tried, Tuned, Tuning
+from ablate.analysis.findings import read_findings
 from ablate.analysis.path import read_path
 from ablate.analysis.status import read_overview
 from ablate.analysis.study import read_study
 from ablate.analysis.why import gate
-from ablate.render.figures.path import draw_path, outcome
+from ablate.render.figures.path import FRESH, draw_path, outcome, pictures, removal_outcome
 from ablate.render.figures.style import PAPER
 from ablate.store.records import StudyRecord, TrialState
 
@@ -48,28 +49,28 @@ def test_the_path_removes_what_can_go_the_most_expensive_first() -> None:
     assert path.trying == ()
 
 
-def test_a_path_without_a_step_names_what_was_tried_and_draws_no_savings() -> None:
-    path = read_path(run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.9, b=0.8, c=0.7, d=0.9)), "a_study")
+def test_a_path_without_a_step_names_what_was_tried_and_has_no_figure() -> None:
+    made = run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.9, b=0.8, c=0.7, d=0.9))
+    path = read_path(made, "a_study")
     assert path is not None
     assert not path.steps
     words = [one.words for one in path.rounds[0]]
-    assert outcome(path).startswith(f"Must stay: {', '.join(words[:-1])} and {words[-1]}. Without any one of them ")
+    first, second = outcome(path)
+    assert first == f"Must stay: {', '.join(words[:-1])} and {words[-1]}."
+    assert second.startswith("Without any one of them ")
     one_open = read_path(run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.9, b=0.8, c=0.1, d=0.9)), "a_study")
     assert one_open is not None
-    assert outcome(one_open).startswith("Nothing can be removed: ")
-    drawn = draw_path(path, PAPER)
-    assert "vconcat" not in drawn
-    named = {row["name"] for layer in marks(drawn, "text") for row in rows(layer) if "name" in row}
-    assert named == {one.words for tried in path.rounds for one in tried}
+    assert outcome(one_open)[0].startswith("Nothing can be removed: ")
+    assert "path" not in {picture.name for picture in pictures(read_findings(made, "a_study"))}
 
 
 def test_a_path_of_unknown_costs_tells_none() -> None:
     path = read_path(run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.0, b=0.9, c=0.9, d=0.9)), "a_study")
     assert path is not None
-    assert " parameters, " in outcome(path)
+    assert " parameters, " in " ".join(outcome(path))
     free = [replace(step, standing=replace(step.standing, parameters=0, flops=0.0)) for step in path.steps]
     baseline = replace(path.baseline, parameters=0, flops=0.0)
-    assert "parameters" not in outcome(replace(path, steps=tuple(free), baseline=baseline))
+    assert "parameters" not in " ".join(outcome(replace(path, steps=tuple(free), baseline=baseline)))
 
 
 def test_each_round_says_what_was_tried_and_why() -> None:
@@ -158,6 +159,7 @@ def test_fresh_seeds_confirm_nothing_that_tuning_leaves_open(monkeypatch: pytest
     path = read_path(made, "a_study")
     assert path is not None
     assert [step.switch for step in path.confirmed] == ["a"]
+    assert outcome(path)[0] == "Confirmed on 4 fresh seeds: a=off can go."
     tried = tuple(Tried({"lr": at}, 0.1 * at, 1, 0, 1, {1000: 0.1 * at}) for at in range(2))  # one seed bounds nothing
 
     def tuning(store: object, record: StudyRecord) -> Tuning:
@@ -168,6 +170,7 @@ def test_fresh_seeds_confirm_nothing_that_tuning_leaves_open(monkeypatch: pytest
     tuned, report = read_path(made, "a_study"), read_study(made, "a_study")
     assert tuned is not None
     assert tuned.confirmed == ()
+    assert outcome(tuned)[0].startswith("Chosen, not confirmed on 4 fresh seeds: a=off (undecided")
     verdict = next(row.verdict for row in report.variants if row.confirmed)
     assert verdict is not None
     assert "do not bound how much better" in verdict.withheld
@@ -181,6 +184,18 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
     confirmed = [row.name for row in read_study(made, "a_study").variants if row.confirmed]
     assert confirmed == ["b=off", "a=off,b=off"]
     assert any("Smallest model: a=off,b=off" in said for said in answer_of(read_study(made, "a_study")).headline)
+    whole = read_path(made, "a_study")
+    assert whole is not None
+    assert outcome(whole)[0] == "Confirmed on 3 fresh seeds: b=off, then a=off, can go."
+    half = replace(whole, confirmations=whole.confirmations[:1])
+    said = outcome(half)
+    assert said[0] == "Confirmed on 3 fresh seeds: b=off can go."
+    assert "Next, not confirmed: a=off." in said
+    assert [removal_outcome(step, half)[0] for step in half.steps] == ["confirmed", "chosen"]
+    drawn = rows(marks(draw_path(half, PAPER), "point")[0])
+    assert [row["difference"] for row in drawn if row["seeds"] == FRESH] == [
+        half.confirmations[0].difference.difference
+    ]
     made.record = replace(made.record, trivial={"bigram": {"val_loss": 9.0}})
     for end in (TrialState.FINISHED, TrialState.FAILED):
         if end is TrialState.FAILED:

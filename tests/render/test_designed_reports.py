@@ -148,7 +148,7 @@ def test_importances_are_bars_that_make_up_the_whole() -> None:
 def test_the_path_is_a_column_for_each_step() -> None:
     drawn, path = figure("path", "simplify"), findings("simplify").path
     assert path is not None
-    steps = [row for row in rows(marks(drawn, "point")[0]) if row["word"] == "step of the path"]
+    steps = rows(marks(drawn, "point")[0])
     assert [row["difference"] for row in steps[1:]] == [
         one.standing.difference.difference  # type: ignore[union-attr]
         for one in path.steps
@@ -170,7 +170,7 @@ def test_each_removal_that_was_tried_has_a_row_with_the_bounds_that_decide() -> 
     assert shown.count("<b>Round ") == len(path.rounds)
     for row, one in zip(rows_of_rounds, tried, strict=True):
         assert f'class="change">{one.words}' in row
-        assert (" <span>removed</span>" in row) == (
+        assert (" <span>chosen</span>" in row) == (
             one.standing.variant in {step.standing.variant for step in path.steps}
         )
         assert one.bounds is not None

@@ -375,11 +375,11 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
     write = partial(fixed, decimals=decimals_for(path.margin, ()), sign=True)
 
     def cells(one: Removal, beside: Sequence[Removal]) -> tuple[str, ...]:
-        drawn, of = palette.verdict(one.verdict.word), span(one)
+        (word, looked), of = removal_outcome(one, path), span(one)
+        drawn = palette.verdict(looked)
         origins = {other.parent for other in beside}
         origin = f" <small>from {escape(path.titles.get(one.parent, one.parent))}</small>" * (len(origins) > 1)
         ends = interval_words(of.low, of.high, write)
-        word = removal_outcome(one)
         return (
             _marked(drawn, word),
             f'{escape(one.words)}{origin}<small class="narrow"> {escape(word)}: {escape(ends)}</small>',
