@@ -286,15 +286,22 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
                 words = "the baseline" if number == 0 else told.get(name, {}).get(setting, "")
                 path = f"  \n:small[{escape(said)}]" if said else ""
                 st.markdown(f"**{escape(setting)}**{f': {escape(words)}' if words else ''}{path}")
-    by_path = st.expander("Add a setting by its path", key="by path", on_change="rerun")
-    if by_path.open:
-        with by_path:
-            _add(switches, schema, prefix)
     variants = {
         name: settings
         for name, settings in draft.get("variants", {}).items()
         if all(switch in WORDS or setting in switches.get(switch, {}) for switch, setting in settings.items())
     }
+    if variants:
+        with st.container(border=True):
+            st.markdown("**Settings together**")
+            for name, settings in variants.items():
+                words = (told.get(switch, {}).get(setting) or f"{switch}={setting}"
+                         for switch, setting in settings.items() if switch not in WORDS)  # fmt: skip
+                st.markdown(f"**{escape(name)}**: {escape(' + '.join(words))}")
+    by_path = st.expander("Add a setting by its path", key="by path", on_change="rerun")
+    if by_path.open:
+        with by_path:
+            _add(switches, schema, prefix)
     return {"switches": switches, "variants": variants}
 
 

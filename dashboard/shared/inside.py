@@ -26,13 +26,13 @@ DECADES = 3
 def show_inside(key: str, name: str) -> None:
     """Draw the recordings of a trial, or show how to record them."""
     inside = block_recordings(store().recordings(key))
-    st.header("Inside the blocks", anchor=False)
     if inside is None:
         st.caption(
-            "Nothing was recorded for this trial. With `record_blocks: true` under `training` of a space, every "
-            "evaluation of trials that are trained from then on is recorded."
+            "Nothing was recorded inside the blocks of this trial. With `record_blocks: true` under `training` of a "
+            "space, every evaluation of trials that are trained from then on is recorded."
         )
         return
+    st.header("Inside the blocks", anchor=False)
     _norms(inside, key, name)
     if inside.maps:
         _maps(inside.maps, key, name)

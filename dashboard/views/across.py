@@ -28,6 +28,7 @@ from dashboard.shared.exports import (
     export,
     figure_files,
     grid_of_texts,
+    is_narrow,
     show_grid,
     table_files,
 )
@@ -49,7 +50,7 @@ from dashboard.views import Entry
 ENTRY = Entry("Across studies", ":material/stacked_line_chart:", "All studies", 130)
 
 BETWEEN = " / "
-"""Separator between a study and its variant."""
+"""Separator between a study and its variant, in the address."""
 FIRST = 3
 """Number of variants of the first study that are drawn by default."""
 MOST = 24
@@ -60,7 +61,7 @@ class DrawnVariant:
     """The finished trials of a variant of a study.
 
     Attributes:
-        name: `STUDY / VARIANT`, with the name of the store before it if there are several.
+        name: The variant in words, with its study in brackets.
         band: Their curves together.
         data: Fingerprints of the data that they were trained on.
         task: The kind of the task, and the length of its inputs if it has one.
@@ -149,7 +150,7 @@ def _titles(places: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     for label, (at, study) in places.items():
         with looking_at(at):
             titles = variant_titles(record(study))
-            found |= {f"{label}{BETWEEN}{name}": f"{label}{BETWEEN}{title}" for name, title in titles.items()}
+            found |= {f"{label}{BETWEEN}{name}": f"{title} ({label})" for name, title in titles.items()}
     return found
 
 
@@ -176,7 +177,7 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
     lines = [line(curve, axis, loss) for curve in curves.values()]
     title = variant_titles(study_record)[variant]
     return DrawnVariant(
-        f"{label or study}{BETWEEN}{title}", band([one for one in lines if one.x], "range"),
+        f"{title} ({label or study})", band([one for one in lines if one.x], "range"),
         frozenset(trial.data_fingerprint for trial in done.values()), said, str(task.get("data", "")),
         frozenset(trial.steps for trial in done.values()), frozenset(trial.tokens for trial in done.values()),
     )  # fmt: skip
@@ -252,7 +253,7 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> 
         looks = {side.name: palette.look(number) for number, side in enumerate(sides)}
         titles = (AXES[axis], f"{LOSSES[loss]} loss")
         bands = {side.name: side.band for side in known}
-        return draw_bands(bands, looks, palette, titles, height=420, logs=(log_x, False))
+        return draw_bands(bands, looks, palette, titles, height=420, logs=(log_x, False), named=not is_narrow())
 
     ends = "; ".join(f"{side.name} ends at {side.band.mean[-1]:.4g}" for side in known)
     chart(draw, "across", f"{LOSSES[loss]} loss against {AXES[axis]}: {ends}"[:1000])

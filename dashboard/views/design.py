@@ -26,13 +26,15 @@ SPACE = "space"
 ESTIMATED = "text of the draft whose time was asked for"
 DRAFT, REVISION = "draft of a space", "revision of the draft"
 COUNTS = {"parameters": "parameters", "flops": "FLOP", "activation_bytes": "bytes"}
-PARTS = {"mixer": "mixer", "mlp": "MLP", "rest": "norms, skips, gains", "total": "all layers"}
+PARTS = {"mixer": "{mixer}", "mlp": "MLP", "rest": "norms, skips, gains", "total": "all layers"}
+"""Parts of the cost to what they are called, with the kind of the mixer."""
 TABS = ("Block", "Model", "Training", "Design", "Claims", "Fairness")
 
 
 def show() -> None:
     """Draw the page."""
     st.title("Design a space", anchor=False)
+    st.caption("A space is what a study trains: a model, what is changed in it, its data and how it learns.")
     with st.spinner("Looking up the kinds of mixer, task and design"):
         schema = ask("schema")
     if schema is None:
@@ -56,7 +58,7 @@ def show() -> None:
             begin_study(str(draft["name"]), text)
     with shown:
         _estimate(draft, text, checked)
-        _cost(checked)
+        _cost(draft, checked)
         _yaml(draft, text, checked, schema)
 
 
@@ -179,7 +181,7 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
             facts.metric("Time, about", duration(size["flops"] / rate), width="content",
                          help=f"One trial at a time, at the {scaled(rate)}FLOP/s of trials in this store")  # fmt: skip
     if checked["points"] == len(checked["names"]):  # all of them
-        st.caption(escape(f"The points: {'; '.join(checked['names'])}"))
+        st.caption(escape(f"To be trained: {'; '.join(checked['names'])}"))
     if checked["invalid"]:
         table = pd.DataFrame(checked["invalid"])
         left_out = st.expander(f"{len(table)} points are invalid and are left out", key="invalid", on_change="rerun")
@@ -227,19 +229,24 @@ def _values(schema: Node) -> dict[str, list[Any]]:
     return found
 
 
-def _cost(checked: dict[str, Any]) -> None:
+def _cost(draft: Draft, checked: dict[str, Any]) -> None:
     cost = checked.get("cost")
     if not cost:
         return
-    rows = tuple((said, *(count(cost[part][name]) for name in COUNTS)) for part, said in PARTS.items())
+    rows = tuple((said, *(count(cost[part][name]) for name in COUNTS)) for part, said in _parts(draft).items())
     told = f"Cost of the block: {cost['total']['parameters']:,} parameters in all layers"
-    plain_table(Grid(("part", *COUNTS.values()), (rows,), frozenset((0,))), told)
+    plain_table(Grid(("part of a layer", *COUNTS.values()), (rows,), frozenset((0,))), told)
     st.caption(
-        prose(
-            f"For one layer, and for all: a pass over {cost['context']:,} tokens, and the bytes kept for the backward "
-            f"pass. The mixer is {cost['complexity']}."
-        )
+        f"FLOP: arithmetic of one pass over {cost['context']:,} tokens. Bytes: what training keeps of that pass to "
+        "compute gradients. The last row is all layers together."
     )
+
+
+def _parts(draft: Draft) -> dict[str, str]:
+    """The parts of the cost to what they are called."""
+    mixer = draft["model"].get("block", {}).get("mixer", "")
+    kind = mixer.get("kind", "") if isinstance(mixer, dict) else mixer
+    return {part: said.format(mixer=str(kind).replace("_", " ") or "mixer") for part, said in PARTS.items()}
 
 
 def _estimate(draft: Draft, text: str, checked: dict[str, Any]) -> None:
@@ -285,7 +292,7 @@ def _yaml(draft: Draft, text: str, checked: dict[str, Any], schema: Node) -> Non
         return
     name = str(draft["name"])
     files: dict[str, Maker] = {f"{name}.yaml": lambda: text, f"{name}.svg": lambda: checked["svg"]}
-    rows = [{"part": said, **checked["cost"][part]} for part, said in PARTS.items()]
+    rows = [{"part": said, **checked["cost"][part]} for part, said in _parts(draft).items()]
     export(files | table_files(f"{name}_cost", pd.DataFrame(rows)), "space")
     st.caption("Then, in a terminal:")
     code(f"ablate validate {name}.yaml\nablate study {name}.yaml")

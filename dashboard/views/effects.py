@@ -27,6 +27,7 @@ from ablate.render.figures.effects import (
     how_to_read,
     how_to_read_importances,
     how_to_read_pairs,
+    importance_finding,
     importance_table,
     what_is_left,
 )
@@ -144,7 +145,6 @@ def _interactions(study: str) -> None:
 
 def _importances(study: str) -> None:
     show_importances(study)
-    st.caption(prose(f"The answer of this study: {' '.join(results.answer(study).headline)}"))
 
 
 def show_importances(study: str) -> None:
@@ -163,7 +163,7 @@ def show_importances(study: str) -> None:
     rows = [row for group in grid.groups for row in group]
     told = [f"{factor} explains {share}" + ("" if ends == MISSING else f" ({ends})") for factor, share, ends in rows]
     draw = partial(draw_importances, importances, metric)
-    st.markdown(f"**{prose(f'{told[0]} of the variance of {metric}, more than any other')}**")
+    st.markdown(f"**{prose(importance_finding(importances, metric))}**")
     chart(draw, "importances", f"Shares of the variance explained: {', '.join(told[:20])}")
     st.caption(prose(how_to_read_importances(importances, metric)))
     table = pd.DataFrame(
@@ -229,13 +229,18 @@ def _slices(study: str) -> None:
 def _parallel(study: str) -> None:
     study_record = record(study)
     metric, lower = study_record.objective["metric"], study_record.objective["direction"] == "minimize"
-    table = variant_table(study_record, results.runs(study)).sort_values(metric, ascending=lower, ignore_index=True)
+    table = variant_table(study_record, results.runs(study)).sort_values(metric, ascending=lower)
+    table = table.sort_values(
+        "name", key=lambda names: names != study_record.baseline, kind="stable", ignore_index=True
+    )
     if is_narrow():  # where a line has room for a number alone
         table["variant"] = [f"{place}. {name}" for place, name in enumerate(table["variant"], 1)]
     best = best_place(table, study_record)
     caption = _parallel_caption(table, study_record, best)
     draw = partial(parallel, table, study_record, best, down=is_narrow())
     show_headline(results.answer(study))
+    if said := results.which_seeds(study):
+        st.markdown(prose(f"{said} Drawn: the seeds that chose it."))
     chart(draw, "parallel-figure", f"Parallel coordinates: {caption}")
     st.caption(escape(caption))
     shown = differing(table, study_record)
@@ -254,13 +259,16 @@ def _parallel(study: str) -> None:
         },
         height="content" if len(shown) <= MOST_WHOLE else "auto",
     )  # fmt: skip
-    st.caption("The best mean first, which is not a verdict. Only settings that differ from the baseline's are shown.")
+    st.caption(
+        "The baseline, then the best mean first, which is not a verdict. Only settings that differ from the baseline's "
+        "are shown."
+    )
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
 
 
 def best_place(table: pd.DataFrame, study_record: StudyRecord) -> int | None:
-    """The row of `variant_table` with the best mean; None if none has one."""
-    means = table[study_record.objective["metric"]].astype(float)
+    """The row of `variant_table` with the best mean besides the baseline; None if none has one."""
+    means = table[study_record.objective["metric"]].astype(float).mask(table["name"] == study_record.baseline)
     if means.isna().all():
         return None
     return int(means.argmin() if study_record.objective["direction"] == "minimize" else means.argmax())
@@ -334,9 +342,7 @@ def _parallel_caption(table: pd.DataFrame, study_record: StudyRecord, best: int 
     """What the parallel axes show, in words."""
     metric = study_record.objective["metric"]
     sizes, lost = table["parameters"], int((table["diverged"] > 0).sum())
-    said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters. Thick: baseline."
-    if best is not None and table["name"][best] == study_record.baseline:
-        said += f" Its edge is orange, as its mean is the best, {metric} {table[metric][best]:.4g}."
-    elif best is not None:
-        said += f" Orange: the best mean, {table['variant'][best]}, {metric} {table[metric][best]:.4g}."
+    said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters. Dark: baseline."
+    if best is not None:
+        said += f" Orange: the best mean of the others, {table['variant'][best]}, {metric} {table[metric][best]:.4g}."
     return said + (f" Diverged: {lost}, dashed." if lost else "")

@@ -16,7 +16,6 @@ from ablate.render.blocks import Grid
 from ablate.spec.annotations import STUDY_NAME
 from ablate.store import TrialRecord, TrialState
 from ablate.store.records import StudySummary
-from dashboard.shared.evidence import show_headline
 from dashboard.shared.exports import code, show_grid
 from dashboard.shared.frame import begin_page, link
 from dashboard.shared.results import answer
@@ -63,7 +62,7 @@ def _study(study: str) -> None:
     if counts is None:
         return
     study_report = report(study)
-    show_headline(answer(study))
+    st.markdown(f"**{prose(progress_words(counts, study_report.progress.states[TrialState.FAILED]))}**")
     _driver(study)
     _facts(study_report, counts)
     run = last_run(study)
@@ -88,11 +87,20 @@ def _study(study: str) -> None:
         link("cluster", "Now running")
 
 
+def progress_words(counts: StudySummary, failed: int) -> str:
+    """How far a study is, in a sentence."""
+    over, planned = ended(counts), counts.planned
+    said = (
+        f"All {plural(planned, 'trial')} have ended"
+        if over == planned
+        else f"{over:,} of {planned:,} trials have ended"
+    )
+    return f"{said}, {f'{failed:,}' if failed else 'none'} failed."
+
+
 def _facts(study_report: StudyReport, counts: StudySummary) -> None:
-    """How far the study is, and what it has cost."""
-    facts, states = st.container(horizontal=True), study_report.progress.states
-    facts.metric("Trials that ended", f"{ended(counts):,} of {counts.planned:,}", width="content")
-    facts.metric("Failed", f"{states[TrialState.FAILED]:,}", width="content")
+    """What the study trains, and what it has cost."""
+    facts = st.container(horizontal=True)
     facts.metric("Variants", f"{counts.variants:,}", width="content")
     facts.metric("Seeds of the baseline", len(study_report.baseline.planned), width="content")
     facts.metric("Training", duration(sum(row.seconds for row in study_report.variants)), width="content")

@@ -23,7 +23,16 @@ from ablate.store import StudyRecord, TrialRecord, TrialState
 from dashboard.shared.evidence import show_headline, table
 from dashboard.shared.exports import chart, export, figure_files
 from dashboard.shared.frame import begin_page, link
-from dashboard.shared.results import answer, any_ended, fresh, importances, missing, plans_ahead
+from dashboard.shared.results import (
+    answer,
+    any_ended,
+    best_confirmed,
+    fresh,
+    importances,
+    missing,
+    plans_ahead,
+    which_seeds,
+)
 from dashboard.shared.store import location, report, settled_curves, stamp, store
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import escape
@@ -85,14 +94,13 @@ def show() -> None:
 
 def _confirmation(study: str) -> None:
     """What fresh seeds say of the points that were selected: their verdicts, and the trials of the best in pairs."""
-    said, metric = answer(study), report(study).metric
+    said, metric, best = answer(study), report(study).metric, best_confirmed(study)
+    if best is None:
+        return
     confirmed = {row.name for row in report(study).variants if row.confirmed}
     rows = [(group.key, row) for group in said.groups for row in group.rows if row.variant in confirmed]
-    if not rows:
-        return
     st.header("The best point on fresh seeds", anchor=False)
     st.html(table(said, rows))
-    best = rows[0][1].variant
     first, second = (fresh(study)[name] for name in (baselines_of(read_record(study))[best], best))
     if pairs := seed_pairs(first.values(metric), second.values(metric)):
         draw = partial(draw_seed_pairs, pairs, metric, max(3, said.decimals))
@@ -177,8 +185,7 @@ def _marks(record: StudyRecord, known: Mapping[str, TrialRecord]) -> dict[str, s
     }
     best = {better(values, key=values.__getitem__)} if values and not confirmed else set()
     return {
-        **dict.fromkeys(confirmed, "best candidate, confirmed"),
-        **dict.fromkeys(best, "best candidate"),
+        **dict.fromkeys(confirmed | best, "best candidate"),
         record.baseline: "baseline",
     }
 
@@ -186,41 +193,46 @@ def _marks(record: StudyRecord, known: Mapping[str, TrialRecord]) -> dict[str, s
 def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:
     """Draw the value of each trial and the best so far; what was picked."""
     st.header("Optimisation history", anchor=False)
-    done = [trial for trial in trials if trial.value is not None]
+    done = [trial for trial in trials if trial.value is not None and trial.mark != "baseline"]
     draw = partial(draw_history, record, trials)
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
     best = f", the best {better(trial.value for trial in done if trial.value is not None):.5g}" if done else ""
     picked = chart(
-        draw, "history", f"{metric} of {len(done)} finished trials in the order of the search{best}", picks=True
+        draw, "history", f"{metric} of {len(done)} finished candidates in the order of the search{best}", picks=True
     )
-    counts = counted((state.value, sum(trial.record.state is state for trial in trials)) for state in ENDED)
+    candidates = [trial.record.state for trial in trials if trial.mark != "baseline"]
+    counts = counted((state.value, candidates.count(state)) for state in ENDED)
     st.caption(
-        f"The search itself: {', '.join(counts)} with the seeds that selected, which flatter what they select. The "
-        "verdict rests on fresh seeds, which are not drawn here; the baseline is not a candidate."
+        f"The candidates ({', '.join(counts)}) with the seeds that chose among them; the baseline is not one of them. "
+        f"These seeds flatter what they choose, so no verdict rests on them. {which_seeds(record.name)}"
     )
     return picked
 
 
 def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: Palette) -> Spec:
-    """The value of each finished trial in the order of the search, the best so far, and what is marked."""
+    """The value of each finished candidate in the order of the search, the best so far, and that of the baseline."""
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
     rows: list[Spec] = []
     for trial in trials:
-        if trial.value is not None:
+        if trial.value is not None and trial.mark != "baseline":
             best = better(trial.value, rows[-1]["best"]) if rows else trial.value
-            rows.append({"place": trial.place, "value": trial.value, "best": best, "name": "value of a trial",
+            rows.append({"place": trial.place, "value": trial.value, "best": best, "name": "a candidate",
                          "key": trial.record.key, **_told(trial)})  # fmt: skip
-    looks = {"value of a trial": palette.look(0), "best so far": Look(palette.look(1).colour, (1, 0), "stroke")}
-    values = [row["value"] for row in rows]
-    room = 0.1 * (max(values) - min(values)) or 1.0  # for labels
+    base = [trial.value for trial in trials if trial.value is not None and trial.mark == "baseline"]
+    beside = [{"value": fmean(base), "label": "baseline"}] if base else []
+    looks = {"a candidate": palette.look(0), "best candidate so far": Look(palette.look(1).colour, (1, 0), "stroke")}
+    values = [row["value"] for row in (*rows, *beside)]
+    room = 0.1 * (max(values, default=1.0) - min(values, default=0.0)) or 1.0  # for labels
     x = number("place", "trial, in the order of the search")
-    y = number("value", metric, domain=(min(values) - room, max(values) + room))
+    y = number("value", metric, domain=(min(values, default=0.0) - room, max(values, default=1.0) + room))
     tone = by_look("name", looks, "color")
     points = mark("point", rows, {"x": x, "y": y, **tone, "tooltip": TIP}, size=45)
     points["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["key"], "nearest": True}}]
-    best_rows = [row | {"name": "best so far"} for row in rows]
+    best_rows = [row | {"name": "best candidate so far"} for row in rows]
     return layers(
         [
+            mark("rule", beside, {"y": y}, strokeDash=[4, 3], color=palette.ink),
+            mark("text", beside, {"y": y, "text": {"field": "label"}}, x=4, align="left", dy=14, fontWeight="bold"),
             mark("line", best_rows, {"x": x, "y": {**y, "field": "best"}, **tone}, interpolate="step-after"),
             points,
             *_marked(rows, x, y, palette),

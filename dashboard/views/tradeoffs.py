@@ -14,6 +14,7 @@ from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import words_for
 from ablate.metrics import COSTS
 from ablate.render.figures.front import (
+    Keys,
     draw_front,
     draw_front_panel,
     draw_front_rows,
@@ -36,6 +37,7 @@ from dashboard.views import Entry
 ENTRY = Entry("Trade-offs", ":material/balance:", "This study", 60, variants=3)
 
 LEAST, MOST = 2, 3
+HOW_TO_READ = "Colour and mark: the verdict. Filled: on the front; hollow: not. Bars and ±: 95 % intervals over seeds."
 MOST_NAMED = 25
 """Points whose numbers are drawn beside them, those on the front first."""
 MOST_WHOLE = 30
@@ -70,22 +72,24 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
             "and tokens a second are known only if variants were timed: `ablate study FILE --time`."
         )
         return
-    table = front_table(front)
+    keys = {row.variant: group.key for group in results.answer(study).groups for row in group.rows}
+    table = front_table(front, keys)
     found, seen = finding(front), ", ".join(words_for(one) for one in front.quantities)
     st.markdown(f"**{prose(found)}**")
-    _picked(_figures(front, record, list(table["variant"]), f"Pareto front by {seen}: {found}"[:1000]))
-    words = {name: fitting(table, name, 300) for name in ("variant", "dominated by")}
+    _picked(_figures(front, keys, list(table["variant"]), f"Pareto front by {seen}: {found}"[:1000]))
+    st.caption(prose(f"{HOW_TO_READ} {what_it_says(front)}"))
+    words = {name: fitting(table, name, 300) for name in ("variant", "verdict", "dominated by")}
     show_table(
         table, key="front-table", column_config=_formats(front, words),
         row_height=wrapping(table, words), height="content" if len(table) <= MOST_WHOLE else "auto",
         alt=f"Variants by {seen}, with 95 % intervals; {len(table)} rows",
     )  # fmt: skip
-    st.caption(prose(what_it_says(front)))
-    export(table_files(f"{study}_front", table) | figure_files(f"{study}_front", partial(draw_front, front)), "front")
+    draw = partial(draw_front, front, keys)
+    export(table_files(f"{study}_front", table) | figure_files(f"{study}_front", draw), "front")
     _block(study, record, front)
 
 
-def _figures(front: Front, record: StudyRecord, named: list[str], alt: str) -> list[dict[str, Any]]:
+def _figures(front: Front, keys: Keys, named: list[str], alt: str) -> list[dict[str, Any]]:
     """Rows where many points would stand one above the other, else a panel for each cost; the points picked in them.
 
     Args:
@@ -94,7 +98,7 @@ def _figures(front: Front, record: StudyRecord, named: list[str], alt: str) -> l
     names = dict(zip((point.variant for point in ordered(front)), named, strict=True))
     if len(names) <= MOST_WHOLE and any(is_crowded(front, quantity) for quantity in front.quantities[1:]):
         return chart(
-            lambda palette: draw_front_rows(front, palette, palette.variants(record), names, page_width()),
+            lambda palette: draw_front_rows(front, keys, palette, names, page_width()),
             "front-rows", alt, picks=True,
         )  # fmt: skip
     labels = dict([*names.items()][:MOST_NAMED])
@@ -104,7 +108,7 @@ def _figures(front: Front, record: StudyRecord, named: list[str], alt: str) -> l
     for number, quantity in enumerate(front.quantities[1:]):
 
         def draw(palette: Palette, quantity: str = quantity) -> Spec:
-            return draw_front_panel(front, quantity, palette, palette.variants(record), labels)
+            return draw_front_panel(front, quantity, keys, palette, labels, page_width())
 
         picked += chart(draw, f"front-{number}", alt, picks=True)
     return picked
@@ -115,11 +119,12 @@ def ordered(front: Front) -> list[FrontPoint]:
     return sorted(front.points, key=lambda point: not point.on_front)
 
 
-def front_table(front: Front) -> pd.DataFrame:
-    """A row for each variant, with the number of its point."""
+def front_table(front: Front, keys: Keys) -> pd.DataFrame:
+    """A row for each variant, with the number of its point and the verdict on it."""
     rows = []
     for place, point in enumerate(ordered(front), 1):
         row: dict[str, object] = {"variant": f"{place}. {front.titles[point.variant]}"}
+        row["verdict"] = keys.get(point.variant)
         for quantity in front.quantities:
             interval = point.values[quantity]
             row[quantity] = interval.mean

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -37,9 +37,9 @@ from dashboard.shared.exports import (
 from dashboard.shared.frame import begin_page, choose_in_words, link
 from dashboard.shared.inside import show_inside
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
-from dashboard.shared.results import can_write, edit_mark, on_task, report_on, sample_box
+from dashboard.shared.results import answer, can_write, edit_mark, on_task, report_on, sample_box
 from dashboard.shared.schema import to_yaml
-from dashboard.shared.store import LIVE, location, moves, store
+from dashboard.shared.store import LIVE, location, moves, report, store
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import escape, prose
 from dashboard.views import Entry
@@ -92,15 +92,20 @@ def show() -> None:
         show_differences(record, variant)
     _links(record, variant, task)
     edit_mark("trial", key)
+    alone = variant.name == baseline_of(record, variant).name
+    left, right = st.columns(2, gap="large") if alone else (st.container(), st.container())
+    with left:
+        st.header("Block", anchor=False)
+        _blocks(record, variant)
+        named = variant.name or "block"
+        export(block_files(f"variant_{variant.hash[:12]}", named, variant.spec.get("model", {})), "block")
+    with right:
+        _usage(key)
     if not moves(trial):
         st.fragment(show_inside)(key, variant.name or "the trial")
-    st.header("Block", anchor=False)
-    _blocks(record, variant)
-    export(block_files(f"variant_{variant.hash[:12]}", variant.name or "block", variant.spec.get("model", {})), "block")
     if can_write(record, variant) and trial.state is TrialState.FINISHED:
         st.header("Samples", anchor=False)
         sample_box({variant.name: key})
-    _usage(key)
     with st.expander("Key, full spec, environment, and how to run it again", key="identity"):
         _identity(variant, trial)
 
@@ -154,9 +159,25 @@ def _choose(record: StudyRecord) -> str | None:
     if not names:
         st.info("This study has planned no trial yet.")
         return None
-    variant = choose_in_words(boxes[0].selectbox, "Variant", "variant", names, names[0], variant_titles(record))
+    first, seed = _first(record, planned_trials)
+    variant = choose_in_words(boxes[0].selectbox, "Variant", "variant", names, first, variant_titles(record))
     seeds = {str(trial.seed): trial.key for trial in planned_trials if trial.variant == variant}
-    return seeds[choose_in_words(boxes[1].selectbox, "Seed", "seed", [*seeds], next(iter(seeds)), {})]
+    begin = seed if variant == first and seed in seeds else next(iter(seeds))
+    return seeds[choose_in_words(boxes[1].selectbox, "Seed", "seed", [*seeds], begin, {})]
+
+
+def _first(record: StudyRecord, planned_trials: Sequence[PlannedTrial]) -> tuple[str, str]:
+    """The variant and seed that are shown before a visitor chooses: a failed trial, else of the strongest finding."""
+    names = dict.fromkeys(trial.variant for trial in planned_trials)
+    for failure in report(record.name).progress.failures:
+        if failure.variant in names:
+            return failure.variant, str(failure.seed)
+    found = {
+        row.variant: row for group in answer(record.name).groups for row in group.rows if row.difference is not None
+    }
+    by_size = sorted(found.values(), key=lambda row: (row.bound is None, -abs(row.difference or 0.0)))
+    trained = (name for row in by_size for name in names if row.variant in (name, split_task(name)[0]))
+    return next(trained, next(iter(names))), ""
 
 
 def _planned(record: StudyRecord) -> tuple[PlannedTrial, ...]:
@@ -239,16 +260,14 @@ def _cost(facts: DeltaGenerator, variant: VariantRecord, trial: TrialRecord) -> 
     if moves(trial):
         return
     facts.metric("Steps", f"{trial.steps:,}", width="content")
-    arithmetic = f"{scaled(trial.flops)}FLOP" if trial.flops else None  # unknown of the user's own trainer
-    facts.metric("Training", duration(trial.seconds), arithmetic, delta_color="off", delta_arrow="off",
-                 width="content")  # fmt: skip
     timed = trial.seconds >= TIMED_FROM and trial.flops > 0
+    told = [f"{scaled(trial.flops)}FLOP"] if trial.flops else []  # unknown of the user's own trainer
     if timed:
         share = utilisation(trial.flops, trial.seconds, place_of(trial)[1], _precision(variant))
-        used = f"{share:.1%} of the peak" if share is not None else None
-        facts.metric("Arithmetic", f"{scaled(trial.flops / trial.seconds)}FLOP/s", used, delta_color="off",
-                     delta_arrow="off", width="content", help="Model FLOP utilisation: without recomputation, "
-                     "relative to the peak of the device.")  # fmt: skip
+        peak = f", {share:.1%} of the peak" if share is not None else ""
+        told.append(f"{scaled(trial.flops / trial.seconds)}FLOP/s{peak}")
+    facts.metric("Training", duration(trial.seconds), ", ".join(told) or None, delta_color="off", delta_arrow="off",
+                 width="content")  # fmt: skip
     speed = f"{trial.tokens / trial.seconds:,.0f} tokens/s" if timed else None
     if trial.tokens:
         facts.metric("Tokens", count(trial.tokens), speed, delta_color="off", delta_arrow="off", width="content")
@@ -284,7 +303,7 @@ def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], variant: Variant
         colour = palette.variants(record).get(variant.name, palette.look(0)).colour
         looks = {"this trial": Look(colour, (1, 0), "circle"), "its training loss": Look(colour, (2, 3), "square"),
                  BESIDE: Look(palette.grey, (6, 3), "diamond")}  # fmt: skip
-        return draw_bands(known, looks, palette, ("steps", "loss"), height=300)
+        return draw_bands(known, looks, palette, ("steps", "loss"), height=300, named=not is_narrow())
 
     last = next((point for point in reversed(points) if point.val_loss is not None), points[-1])
     ends = f", {last.val_loss:.5g} at step {last.step:,}" if last.val_loss is not None else ""

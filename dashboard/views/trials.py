@@ -16,7 +16,7 @@ from ablate.analysis.changes import setting_titles
 from ablate.analysis.numbers import MISSING, count, duration, fixed, plural
 from ablate.analysis.runs import baselines_of
 from ablate.render.figures.style import Palette
-from ablate.render.formats.html import marked_verdict
+from ablate.render.formats.html import holds_alone, marked_verdict
 from ablate.roles import TrialRole
 from ablate.spec.suite import at_task
 from ablate.stats import mean_interval
@@ -41,7 +41,7 @@ from dashboard.shared.results import (
 )
 from dashboard.shared.store import every, report
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import aligned, fitting
+from dashboard.shared.text import aligned, fitting, prose
 from dashboard.views import Entry
 
 ENTRY = Entry("All trials", ":material/table_rows:", "This study", 80)
@@ -124,23 +124,31 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
     fresh = {row.name for row in report(study).variants if row.confirmed}
     title = read_record(study).objective["metric"]
     if len(compared):
-        groups = []
+        groups, judged_here = [], list[AnswerRow]()
         for (role, name), trials in compared.groupby([ROLE, NAME], sort=False):
             all_of_it = table[(table[ROLE] == role) & (table[NAME] == name)]
             verdict = known.get(name) if (role == TrialRole.CONFIRMATION) == (name in fresh) else None
+            judged_here += [verdict[1]] if verdict else []
             lines = [_line(row, metric, decimals) for row in trials.to_dict("records")]
             groups.append((_head(all_of_it, verdict, metric, decimals), lines if len(all_of_it) > 1 else []))
+        st.caption(prose(how_to_read(judged_here, answer(study).margin)))
         st.html(group_table(groups, title))
-        st.caption(
-            f"±: half the 95 % interval of the mean over seeds. vs baseline: paired by seed. Margin: "
-            f"{answer(study).margin:g}; a verdict rests on the one-sided 95 % bound. "
-            "+N seeds: how many more an undecided one needs. "
-            "*: true alone, not jointly with the other verdicts."
-        )
     if scouts.any():
         with st.expander(f"{plural(int(scouts.sum()), 'trial')} that tune or time, and are never compared"):
             lines = [_line(row, metric, decimals, named=True) for row in here[scouts].to_dict("records")]
             st.html(group_table([(None, lines)], title))
+
+
+def how_to_read(rows: Sequence[AnswerRow], margin: float) -> str:
+    """What the numbers of the table are, and those of its marks that these rows have."""
+    said = (
+        "±: half the 95 % interval of the mean over seeds. vs baseline: paired by seed. 95 % bound: what the verdict "
+        f"rests on; the margin is {margin:g}."
+    )
+    if any(map(holds_alone, rows)):
+        said += " *: true alone, not jointly with the other verdicts."
+    more = next((row.bound_text for row in rows if row.verdict == "undecided" and row.bound_text.startswith("+")), "")
+    return said + (f" {more}: about so many more would decide." if more else "")
 
 
 def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: int) -> tuple[str, ...]:
@@ -175,9 +183,10 @@ def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: i
         name = f'<a href="{html.escape(leads)}">{name}{f", seed {first[SEED]}" * (len(trials) == 1)}</a>'
     size = MISSING if pd.isna(first["parameters"]) else count(int(first["parameters"]))
     took, single = trials["seconds"].sum(min_count=1), len(trials) == 1
-    state = first[STATE] if single else f"{finished} of {len(trials)} trials finished"
+    state = first[STATE] if single else f"{finished} of {len(trials)} finished"
+    below = " · ".join(filter(None, (bound, "" if size == MISSING else f"{size} parameters", state)))
     return (
-        f'{mark}{name}<small class="narrow"> {bound}</small>', mean, fixed(difference, decimals, sign=True), bound,
+        f'{mark}{name}<small class="narrow"> {below}</small>', mean, fixed(difference, decimals, sign=True), bound,
         state, size, MISSING if pd.isna(took) else duration(took),
     )  # fmt: skip
 

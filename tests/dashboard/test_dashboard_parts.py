@@ -193,6 +193,10 @@ def test_labels_at_the_ends_of_lines_do_not_collide() -> None:
     assert sorted(row["end"] for row in rows(labels)) == ["1", "2", "2"]
     assert all(above - below >= 12 for below, above in pairwise(places)), "eleven pixels is the height of a letter"
     assert list(marks(drawn, "line")[0]["encoding"]["color"]["scale"]["domain"]) == ["a", "b", "c"]
+    named = draw_bands(made, dict.fromkeys(made, PAPER.look(0)), PAPER, ("steps", "loss"), height=200, named=True)
+    (labels,) = marks(named, "text")
+    assert sorted(row["end"] for row in rows(labels)) == ["1 c", "2 a", "2 b"]
+    assert not any(layer["encoding"].get("color", {}).get("legend") for layer in named["layer"]), "said once"
 
 
 def test_what_is_dominated_far_off_is_not_drawn_but_said() -> None:
@@ -203,8 +207,13 @@ def test_what_is_dominated_far_off_is_not_drawn_but_said() -> None:
         for sure in (name in ("near", "far"),)
     )
     front = Front(("val_loss", "parameters"), ("minimize", "minimize"), points, (), {name: name for name in values})
-    drawn = draw_front(front, PAPER)
-    assert [row["variant"] for row in rows(marks(drawn, "point")[0])] == ["baseline", "small", "near"]
+    drawn = draw_front(front, {"small": "as good"}, PAPER)
+    hollow, filled, every = (rows(one) for one in marks(drawn, "point"))
+    assert [row["variant"] for row in every] == ["baseline", "small", "near"]
+    assert ([row["variant"] for row in hollow], [row["variant"] for row in filled]) == (["near"], ["baseline", "small"])
+    assert {row["variant"]: row["verdict"] for row in every}["small"] == "as good"
+    look = marks(drawn, "point")[0]["encoding"]["color"]["scale"]
+    assert dict(zip(look["domain"], look["range"], strict=True))["as good"] == PAPER.verdict("not needed").colour
     assert marks(drawn, "point")[0]["encoding"]["y"]["scale"]["domain"][1] < 2.5
     assert "Too far off to be drawn, and dominated: far." in what_it_says(front)
 
@@ -235,7 +244,7 @@ def test_each_point_has_its_label_though_others_are_near() -> None:
     front = Front(
         ("val_loss", "parameters"), ("minimize", "minimize"), points, (), {one.variant: one.variant for one in points}
     )
-    drawn = draw_front_panel(front, "parameters", PAPER, labels={one.variant: one.variant.upper() for one in points})
+    drawn = draw_front_panel(front, "parameters", {}, PAPER, {one.variant: one.variant.upper() for one in points})
     labels = [row for layer in marks(drawn, "text") for row in rows(layer)]
     assert {row["label"] for row in labels} == {f"V{number}" for number in range(9)}
     low, high = marks(drawn, "point")[0]["encoding"]["y"]["scale"]["domain"]
@@ -270,8 +279,7 @@ def test_rows_replace_a_column_of_points_that_hide_each_other() -> None:
     assert is_crowded(front, "parameters")
     apart = replace(front, points=tuple(one for one in points if one.variant != "b"))
     assert not is_crowded(apart, "parameters"), "four names fit beside each other"
-    looks = {name: PAPER.look(0) for name in sizes}
-    (drawn,) = marks(draw_front_rows(front, PAPER, looks, titles), "point")
+    drawn = marks(draw_front_rows(front, {}, PAPER, titles), "point")[-1]
     domain = drawn["encoding"]["y"]["scale"]["domain"]
     assert len(set(domain)) == len(sizes), "each has a row of its own"
     assert domain[-1] == "no table, parameters -27 %"
@@ -446,6 +454,10 @@ def test_of_parallel_axes_the_best_mean_is_marked_and_the_table_shows_what_diffe
              for name, row in shown[["a", "b"]].to_dict("index").items()}  # fmt: skip
     assert known == {"baseline": {"a": "on", "b": "2"}, "x": {"a": "off"}, "y": {"b": "3"}}
     assert effects.best_place(table.assign(val_loss=None), made.record) is None
+    ahead = table.assign(val_loss=[9.0 if name == "baseline" else 1.0 for name in table["name"]])
+    place = effects.best_place(ahead, made.record)
+    assert place is not None
+    assert table["name"][place] != "baseline", "the baseline is what others are compared with"
 
 
 def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:
@@ -546,18 +558,30 @@ def test_the_course_has_a_panel_for_each_variant_with_the_margin() -> None:
 
 
 def test_a_front_is_a_line_that_crosses_no_label() -> None:
+    losses = [1.78, 1.79, 1.80, 1.83, 1.86, 1.93, 1.785]
+    sizes = [45.1, 43.3, 42.2, 40.2, 40.12, 40.06, 45.3]
     points = tuple(
-        FrontPoint(f"v{n}", {"val_loss": measured(1.7 + n / 10), "parameters": measured(100.0 - n)}, True, None, False)
-        for n in range(3)
+        FrontPoint(f"v{n}", {"val_loss": measured(loss), "parameters": measured(size)}, n < 6, None, False)
+        for n, (loss, size) in enumerate(zip(losses, sizes, strict=True))
     )
-    front = Front(
-        ("val_loss", "parameters"), ("minimize", "minimize"), points, (), {one.variant: one.variant for one in points}
-    )
-    drawn = draw_front_panel(front, "parameters", PAPER)
+    names = {one.variant: f"{one.variant}, which has no output projection" for one in points}
+    front = Front(("val_loss", "parameters"), ("minimize", "minimize"), points, (), names)
+    drawn = draw_front_panel(front, "parameters", {}, PAPER, names, 1000)
     (line,) = marks(drawn, "line")
-    assert "strokeDash" not in line["mark"]
-    assert line["mark"]["color"] == marks(drawn, "point")[0]["encoding"]["color"]["scale"]["range"][0]
-    assert {label["mark"]["baseline"] for label in marks(drawn, "text")} == {"bottom"}
+    corners = [(row["x"], row["y"]) for row in sorted(rows(line), key=lambda row: row["order"])]
+    assert len(corners) == 11, "six points and the five corners between them"
+    assert all(before[0] == after[0] or before[1] == after[1] for before, after in pairwise(corners))
+    (left, right), (low, high) = (marks(drawn, "text")[0]["encoding"][axis]["scale"]["domain"] for axis in "xy")
+    height = 11 * (high - low) / 440
+    told = [(row, of["mark"]["align"]) for of in marks(drawn, "text") for row in rows(of)]
+    assert len(told) == 2 * len(points), "each has its label, with a ground behind it"
+    for row, align in told:
+        width = 6 * len(row["label"]) * (right - left) / 1000
+        ends = sorted((row["beside"], row["beside"] + (width if align == "left" else -width)))
+        for before, after in pairwise(corners):
+            across = min(before[0], after[0]) < ends[1] and ends[0] < max(before[0], after[0])
+            along = min(before[1], after[1]) < row["place"] + height and row["place"] < max(before[1], after[1])
+            assert not (across and along), f"the front runs through {row['label']}"
 
 
 def test_across_studies_it_is_said_which_is_lowest_where_all_have_points() -> None:
@@ -566,12 +590,12 @@ def test_across_studies_it_is_said_which_is_lowest_where_all_have_points() -> No
         return DrawnVariant(name, Band(x, losses, losses, losses, 1), frozenset({"f"}), "t", "", frozenset({1}),
                             frozenset({1}))  # fmt: skip
 
-    short, long, half = side("a / x", 3.0, 2.0), side("b / y", 3.1, 2.1, 1.0), side("c / z", 1.9, every=200.0)
+    short, long, half = side("x (a)", 3.0, 2.0), side("y (b)", 3.1, 2.1, 1.0), side("z (c)", 1.9, every=200.0)
     said = across.finding([short, long], "steps", "val_loss")
     assert said.startswith(
-        "At 200 steps, the last that all have, a / x has the lowest validation loss: 2, before b / y"
+        "At 200 steps, the last that all have, x (a) has the lowest validation loss: 2, before y (b)"
     )
-    assert across.finding([short, long, half], "steps", "val_loss").partition(", c / z has")[1]
+    assert across.finding([short, long, half], "steps", "val_loss").partition(", z (c) has")[1]
     assert across.finding([short], "steps", "val_loss") == ""
     assert across.finding([short, side("d", 1.0, every=77.0)], "steps", "val_loss") == "", "they share no place"
     assert across.finding([short, replace(long, data=frozenset({"g"}))], "steps", "val_loss") == ""

@@ -83,6 +83,9 @@ def test_a_search_leads_with_its_best_point_on_fresh_seeds_pair_by_pair(confirme
     assert values["mean", "best point"] == pytest.approx(3.1 - 0.5)
     said = [row["said"] for of in marks(pairs, "text") for row in rows(of)]
     assert said == ["-0.490", "-0.500", "-0.510", "-0.500"]
+    (told,) = (one.value for one in page.caption if "no verdict rests on them" in one.value)
+    seeds = re.sub(r"[\\\\\u2068\u2069]", "", told)
+    assert "2.800 with the seeds that chose it (0), where the baseline has 3.000; 2.600 with fresh seeds" in seeds
     drawer = shown("search", confirmed, study="found", why="norm=none")
     (seeds,) = (one.value.replace("\\", "") for one in drawer.markdown if one.value.startswith("| seed"))
     assert "| 3001 | [2.700](trial?" in seeds, "the fresh seeds are shown with their values and lead to their trials"
@@ -101,7 +104,8 @@ def test_trials_stand_below_their_variant_with_its_mean_and_its_verdict(confirme
     low, high = scipy.stats.t.interval(0.95, 2, np.mean(losses), scipy.stats.sem(losses))
     told = " ".join(fresh)
     assert f"{np.mean(losses):.3f} ± {(high - low) / 2:.3f} -0.500" in told
-    assert "3 of 3 trials finished" in told
+    assert "3 of 3 finished" in told
+    assert re.search(r'class="narrow">[^<]*9 parameters · 3 of 3 finished<', table), "on a phone, too"
     selected = [line for line in heads if "fresh" not in line]
     assert len(selected) == 3
     assert sum("better" in line for line in heads) == 1, "the seeds that selected it carry no verdict"
@@ -112,15 +116,17 @@ def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path,
     history, importances, curves, pair = figures(shown("search", searched, study="searched"))
     (best,) = marks(history, "line")
     values = [row["value"] for row in rows(best)]
+    assert values == pytest.approx([4.0 - n / 10 for n in range(1, 8)]), "the baseline is not a candidate"
     assert [row["best"] for row in rows(best)] == list(itertools.accumulate(values, min))
-    labels = {row["place"]: row["mark"] for one in marks(history, "text") for row in rows(one)}
-    assert labels == {0: "baseline", 7: "best candidate"}
+    beside, *labelled = marks(history, "text")
+    assert [(row["label"], row["value"]) for row in rows(beside)] == [("baseline", 4.0)]
+    assert {row["place"]: row["mark"] for one in labelled for row in rows(one)} == {7: "best candidate"}
     lines = series(marks(curves, "point")[-1], "trial")
     assert len(lines) == 12
     assert sum({row["name"] for row in points} == {"pruned"} for points in lines.values()) == 4
     wide = {row["name"] for row in rows(marks(curves, "line")[-1]) if row["wide"]}
     assert wide == {"baseline", "best candidate: lr 0.00562"}, "words, without the path of the setting"
-    assert len(rows(marks(pair, "point")[0])) == len(values)
+    assert len(rows(marks(pair, "point")[0])) == len(values) + 1, "and the baseline"
     assert {row["mark"] for one in marks(pair, "text") for row in rows(one)} == {"baseline", "best candidate"}
     low, high = marks(pair, "point")[0]["encoding"]["x"]["scale"]["domain"]
     assert 0.8e-4 < low < 1e-4 * 10**0.25, "no half of the figure is empty"
@@ -257,9 +263,9 @@ def test_curves_of_several_studies(tmp_path: Path, shown: Shown) -> None:
     page = shown("across", tmp_path / "s.db", studies=["a", "b"], axis="tokens")
     assert not page.warning
     drawn = series(marks(figures(page)[0], "line")[0])
-    assert set(drawn) == {"a / baseline", "b / baseline"}, "a variant of each study is drawn, not three of the first"
-    assert [point["x"] for point in drawn["b / baseline"]] == [0, 40, 72]
-    means = [point["mean"] for point in drawn["b / baseline"]]
+    assert set(drawn) == {"baseline (a)", "baseline (b)"}, "a variant of each study is drawn, not three of the first"
+    assert [point["x"] for point in drawn["baseline (b)"]] == [0, 40, 72]
+    means = [point["mean"] for point in drawn["baseline (b)"]]
     assert means == pytest.approx([2.5, 2.5 - 5 / 9, 1.5])  # 4 - 1 - mean of seeds - step / 9
     page.multiselect(key="studies").set_value(["a", "c"]).run()
     page.multiselect(key="sides").set_value(["a / baseline", "c / baseline"]).run()
@@ -322,6 +328,7 @@ def test_a_run_says_where_its_trials_ran_and_when(tmp_path: Path, shown: Shown) 
     ended = [Ended("baseline", 0, 1.0, took=30.0), Ended("baseline", 1, 1.0, took=120.0)]
     write_study(tmp_path / "s.db", "s", variants_of({"baseline": 10}), ended)
     page = shown("runs", tmp_path / "s.db", study="s")
+    assert page.markdown[0].value.replace("\\", "") == "**All 2 trials have ended, none failed.**"
     (table,) = (one.proto.body for one in page.get("html") if "Where the trials ran" in one.proto.body)
     cells = re.findall(r"<td[^>]*>(.*?)</td>", table)
     assert cells == ["cpu", "here", "-", "2", "2026-01-05 08:58", "2026-01-05 09:00"]

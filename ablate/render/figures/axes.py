@@ -44,7 +44,7 @@ Column = Sequence[str | float | None]
 """What the variants have on an axis: words, or numbers."""
 LETTER, LINE = 6.0, 12
 """Width of a letter and height of a line among parallel axes, in pixels."""
-ROOM_DOWN, STEP_DOWN = 12, 52
+ROOM_DOWN, STEP_DOWN = 12, 60
 """Letters on a line of a label, and pixels from one axis to the next, where they lie below each other."""
 MOST_NAMED, NAME = 20, 48
 """Parallel lines that all end in their names, and characters of such a name."""
@@ -211,7 +211,7 @@ def draw_parallel(
         variants: Their names, shown where the pointer is. Where axes lie below each other, a line ends in what stands
             before the first point of its name.
         wide: The places of the variants whose lines are wide, in the colour of text.
-        best: The place of the variant whose line is wide in a colour of its own.
+        best: The place of another variant whose line is wide, in a colour of its own.
         down: Whether the axes lie below each other, as a narrow page has room for, instead of side by side.
     """
     room = ROOM_DOWN if down else max(8, int(WIDTH / LETTER / (len(columns) + 1)))
@@ -254,14 +254,14 @@ def draw_parallel(
             mark("line", [row for row in known if row["line"] not in (*wide, best)], {**along, "color": colour},
                  opacity=0.85, strokeWidth=1.6),
             None if best is None else mark("line", [row for row in known if row["line"] == best], along,
-                                           color=palette.look(1).colour, strokeWidth=8),
+                                           color=palette.look(1).colour, strokeWidth=5.5),
             mark("line", [row for row in known if row["line"] in wide], along, color=palette.ink, strokeWidth=2.8),
             mark("line", lost, along, color=palette.grey, strokeDash=[3, 3], opacity=0.8) if lost else None,
             *(
                 mark("text", [tick for tick in ticks if (tick["text"].count("\n"), tick["align"]) == kind],
                      {"x": x, "y": y, "text": {"field": "text"}}, align=kind[1],
                      dx={"left": 4, "center": 0, "right": -4}[kind[1]], dy=-8 - LINE * kind[0], fontSize=10, **halo)
-                for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {})
+                for halo in ({"stroke": palette.ground, "strokeWidth": 7, "strokeJoin": "round"}, {})
                 for kind in sorted({(tick["text"].count("\n"), tick["align"]) for tick in ticks})
             ),
             *(
@@ -352,7 +352,7 @@ def _ticks(column: Column, room: int, apart: float) -> list[tuple[float, str]]:
     ticks: list[tuple[float, str]] = []
     for value, place in known:
         if not ticks or place - ticks[-1][0] > apart:
-            ticks.append((place, count(round(value)) if value >= 10_000 else f"{value:.4g}"))
+            ticks.append((place, count(round(value)) if value >= 10_000 else f"{value:.3g}"))
     return ticks
 
 

@@ -202,6 +202,7 @@ def draw_bands(
     whole: bool = False,
     stepped: bool = False,
     logs: tuple[bool, bool] = (False, False),
+    named: bool = False,
     singles: Sequence[Mapping[str, Any]] = (),
     picks: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Spec:
@@ -214,6 +215,7 @@ def draw_bands(
         whole: Whether the vertical axis begins at zero and shows all; else the fall from an initial loss is cut off.
         stepped: Whether a line keeps its height until its next point, as a count does.
         logs: Whether the two axes are logarithmic.
+        named: Whether lines end in their names, if they are few, instead of a legend.
         singles: Points of single trials: `name`, `trial` (one line through those of a trial, `wide` or not), `x`,
             `mean`, `state` and whatever a click is to give.
         picks: By name of a band, what a click on a point of it is to give; None: a click does nothing.
@@ -223,20 +225,21 @@ def draw_bands(
         limits = (0.0, 1.05 * max((high for band in bands.values() for high in band.high), default=1.0) or 1.0)
     elif not logs[1]:
         limits = heights(bands.values()) or heights(_bands_of(singles))
-    named = {name: wrapped(name, NAME) for name in (*bands, *(str(row["name"]) for row in singles))}
-    highest = sorted(named, key=lambda name: -bands[name].mean[-1] if name in bands else math.inf)
-    shown = {named[name]: looks[name] for name in highest}
+    lines = {name: wrapped(name, NAME) for name in (*bands, *(str(row["name"]) for row in singles))}
+    highest = sorted(lines, key=lambda name: -bands[name].mean[-1] if name in bands else math.inf)
+    shown = {lines[name]: looks[name] for name in highest}
     x, y = number("x", titles[0], log=logs[0]), number("mean", titles[1], log=logs[1], domain=limits)
     rows = [
-        row for name, one in bands.items() for row in _points(named[name], one, (picks or {}).get(name, {}), n=one.n)
+        row for name, one in bands.items() for row in _points(lines[name], one, (picks or {}).get(name, {}), n=one.n)
     ]
-    alone = [{**row, "name": named[str(row["name"])]} for row in singles]
-    parts = [*_band_marks(rows, {"x": x, "y": y}, shown)]
+    alone = [{**row, "name": lines[str(row["name"])]} for row in singles]
+    named = named and limits is not None and len(bands) <= MOST_ENDS
+    parts = [*_band_marks(rows, {"x": x, "y": y}, shown, legend=not named)]
     if stepped:
         parts = [mark("line", rows, parts[1]["encoding"], strokeWidth=1.8, interpolate="step-after")]
     target = len(parts) - 1
     if limits is not None and len(bands) <= MOST_ENDS:
-        parts.insert(1, _ends(bands, x, y, 13 * (limits[1] - limits[0]) / height))
+        parts.insert(1, _ends(bands, x, y, 13 * (limits[1] - limits[0]) / height, named=named))
         target += 1
     if alone:
         tone = by_look("name", shown, "color")
@@ -268,11 +271,13 @@ def _bands_of(singles: Sequence[Mapping[str, Any]]) -> list[Band]:
     return [Band(x, mean, mean, mean, 1) for x, mean in drawn]
 
 
-def _ends(bands: Mapping[str, Band], x: Spec, y: Spec, gap: float) -> Spec:
-    """The value at the end of each line, beside it."""
+def _ends(bands: Mapping[str, Band], x: Spec, y: Spec, gap: float, *, named: bool) -> Spec:
+    """The value at the end of each line, beside it, before its name if it is `named`."""
     ends = [(one.x[-1], one.mean[-1]) for one in bands.values() if one.mean]
     places = spread([height for _, height in ends], gap)
     said = with_equal_decimals([value for _, value in ends])
+    if named:
+        said = [f"{value} {name}" for value, (name, one) in zip(said, bands.items(), strict=True) if one.mean]
     rows = [{"x": at, "mean": at_y, "end": end} for (at, _), at_y, end in zip(ends, places, said, strict=True)]
     return mark("text", rows, {"x": x, "y": y, "text": {"field": "end"}}, align="left", dx=7)
 

@@ -402,6 +402,19 @@ def importance_table(importances: StudyImportances) -> Grid:
                 frozenset({0}))  # fmt: skip
 
 
+def importance_finding(importances: StudyImportances, metric: str) -> str:
+    """Which switch or axis explains most, and how sure that is, in a sentence."""
+    first = importances.factors[0]
+    (name,) = setting_titles([first.factor]).values()
+    if first.low is None:
+        seeds = "1 seed does" if importances.seeds == 1 else f"{importances.seeds} seeds do"
+        unsure = f"how much of this is noise, {seeds} not tell"
+        return f"{name} explains most of the variance of {metric}, {_percent(first.share)}; {unsure}."
+    return (
+        f"{name} explains {_percent(first.share)} ({_range(first)}) of the variance of {metric}, more than any other."
+    )
+
+
 def how_to_read_importances(importances: StudyImportances, metric: str) -> str:
     """What the shares are, in sentences."""
     count = "counts" if importances.diverged == 1 else "count"
@@ -417,7 +430,7 @@ def how_to_read_importances(importances: StudyImportances, metric: str) -> str:
             f"{plural(importances.seeds, 'seed')}."
         )
     else:
-        interval = "There are too few seeds to estimate the noise, so there are no intervals: shares may be noise."
+        interval = "There are too few seeds to estimate the noise, so shares have no intervals and may be partly noise."
     return (
         f"How much of the variance of {metric} over the whole space each switch or axis explains by itself (fANOVA: a "
         f"random forest over {importances.variants} variants). The rest is interactions and noise. "

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 
+from ablate.analysis.answer import answer_of
+from ablate.analysis.answer_rows import GroupKey
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, decimals_for, fixed, listed, percent, plural, with_interval
 from ablate.analysis.pareto import Front, FrontPoint
@@ -13,6 +16,7 @@ from ablate.analysis.runs import UNITS, words_for
 from ablate.metrics import COSTS, TIMED
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
+    DRAWN_AS,
     WIDTH,
     Look,
     Palette,
@@ -22,7 +26,6 @@ from ablate.render.figures.style import (
     mark,
     names,
     number,
-    spread,
     wrapped,
 )
 from ablate.spec.design import BASELINE
@@ -33,18 +36,20 @@ FAR = 0.6
 """How far intervals are shown beyond the means, as a share of the range of the means."""
 HEIGHT = 440
 """Of a panel in pixels."""
-LINE = 14
-"""Of a label in pixels."""
+LINE, LETTER = 14, 6.4
+"""Height of a label and width of a letter in pixels."""
 LITTLE = 0.05
 """Share of a value within which no point is too far to be drawn."""
 MANY = 60
 """Number of variants from which dominated ones are drawn without their intervals."""
 CROWD, MOST_ABOVE = 0.01, 4
 """Share of an axis within which points stand one above the other, and how many may."""
-MOST_TOLD = 5
-"""Variants on the front that its sentence names."""
-STANDS = {FRONT: "square", MEANS: "circle", CONFIDENT: "cross"}
-"""How a variant stands, to its mark where colours tell variants apart."""
+MOST_TOLD, MOST_BESIDE = 5, 2
+"""Variants on the front that its sentence names, and up to which it says what they save."""
+Keys = Mapping[str, GroupKey]
+"""Variants to the verdict on them, as the answer groups them."""
+Box = tuple[float, float, float, float]
+"""Left, bottom, right and top, in the units of the axes."""
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
@@ -54,8 +59,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         return ()
     costs = " and ".join(words_for(quantity) for quantity in front.quantities[1:])
     caption = (
-        f"{front.quantities[0]} against {costs}, with 95 % intervals over seeds. Squares with names, joined by a line: "
-        "the Pareto front; circles: dominated in the means; crosses: dominated with 95 % confidence."
+        f"{front.quantities[0]} against {costs}, with 95 % intervals over seeds; colour and mark: the verdict. Filled, "
+        "with names: on the Pareto front, which is the line; hollow: dominated."
     )
     return (Picture("front", caption),)
 
@@ -65,68 +70,90 @@ def stand(point: FrontPoint) -> str:
     return FRONT if point.on_front else CONFIDENT if point.significant else MEANS
 
 
-def draw_front(front: Front, palette: Palette) -> Spec:
-    """A panel for each quantity but the first, side by side."""
-    across = front.quantities[1:]
-    drawn = [draw_front_panel(front, quantity, palette) for quantity in across]
+def keys_of(findings: Findings) -> dict[str, GroupKey]:
+    """The verdicts of a report on its variants."""
+    return {row.variant: group.key for group in answer_of(findings.report).groups for row in group.rows}
+
+
+def draw_front(front: Front, keys: Keys, palette: Palette) -> Spec:
+    """A panel for each quantity but the first, side by side, with the names of points on the front and the baseline."""
+    named = {one.variant: front.titles[one.variant] for one in front.points if one.on_front or one.variant == BASELINE}
+    wide = (WIDTH - 90) / (len(front.quantities) - 1)
+    drawn = [draw_front_panel(front, quantity, keys, palette, named, wide) for quantity in front.quantities[1:]]
     if len(drawn) == 1:
         return drawn[0]
-    wide = {"width": (WIDTH - 90) / len(drawn), "height": 300}
-    return {"hconcat": [{key: part for key, part in one.items() if key != "autosize"} | wide for one in drawn]}
+    size = {"width": wide, "height": 300}
+    return {"hconcat": [{key: part for key, part in one.items() if key != "autosize"} | size for one in drawn]}
 
 
 def draw_front_panel(
-    front: Front,
-    quantity: str,
-    palette: Palette,
-    looks: Mapping[str, Look] | None = None,
-    labels: Mapping[str, str] | None = None,
+    front: Front, quantity: str, keys: Keys, palette: Palette, labels: Mapping[str, str], width: float = WIDTH
 ) -> Spec:
     """The first quantity against another; a click on a point picks its `variant`.
 
     Args:
         quantity: Of the horizontal axis.
-        looks: By variant, for its colour; None: by how it stands.
-        labels: Variants to what stands beside their points; None: the titles of those on the front and the baseline.
+        labels: Variants to what stands beside their points.
+        width: Of the panel in pixels.
     """
     first = front.quantities[0]
-    stands = {FRONT: Look(palette.look(5).colour, (1, 0), "square"), MEANS: Look(palette.grey, (1, 0), "circle"),
-              CONFIDENT: palette.verdict("diverged")}  # fmt: skip
     far = _far(front)
-    rows = [_row(point, quantity, first, front.titles[point.variant]) for point in front.points if point not in far]
-    found = {word: look for word, look in stands.items() if any(row["stands"] == word for row in rows)}
+    said, looks = _verdicts(front, keys, palette)
+    rows = [
+        {**_row(point, quantity, first, front.titles[point.variant]), "verdict": said[point.variant]}
+        for point in front.points
+        if point not in far
+    ]
     unit = f" ({UNITS[quantity]})" if quantity in UNITS else ""
     better = "lower" if front.directions[0] == "minimize" else "higher"
     x = number("x", words_for(quantity) + unit, domain=_reach(front, quantity), axis={"format": "~s"})
     y = number("y", f"{words_for(first)} ({better} is better)", domain=_reach(front, first))
-    colour = by_look("stands", found, "color")
-    if looks is not None:
-        colour = by_look("variant", {str(row["variant"]): looks[str(row["variant"])] for row in rows}, "color",
-                         legend=False)  # fmt: skip
+    tone = by_look("verdict", looks, "color")
     ends = [row for row in rows if len(rows) <= MANY or row["stands"] == FRONT]
-    titles = {"title": "variant", "stands": "stands", "said y": words_for(first), "said x": words_for(quantity)}
-    tip = [{"field": key, "title": title} for key, title in titles.items()]
-    looked = {**by_look("stands", found, "shape"), **colour}
-    if looks is not None:
-        looked["shape"] |= {"legend": {**looked["shape"]["legend"], "symbolFillColor": palette.ink}}
-    marks = mark("point", rows, {"x": x, "y": y, **looked, "tooltip": tip}, size=75, clip=True, stroke=palette.ground,
-                 strokeWidth=0.8)  # fmt: skip
-    if labels is None:
-        labels = {one.variant: front.titles[one.variant] for one in front.points
-                  if one.on_front or one.variant == BASELINE}  # fmt: skip
-    marks["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["variant"]}}]
+    titles = {"title": "variant", "verdict": "verdict", "stands": "stands", "said y": words_for(first),
+              "said x": words_for(quantity)}  # fmt: skip
+    corners = _corners(front, quantity) if len(front.quantities) == 2 else []
     return layers(
         [
-            _staircase(front, quantity, x, y, stands[FRONT].colour) if len(front.quantities) == 2 else None,
-            mark("rule", ends, {"x": {**x, "field": "x low"}, "x2": {"field": "x high"}, "y": y, **colour},
+            mark("line", corners, {"x": x, "y": y, "order": {"field": "order"}}, color=palette.grey, strokeWidth=2,
+                 clip=True) if corners else None,
+            mark("rule", ends, {"x": {**x, "field": "x low"}, "x2": {"field": "x high"}, "y": y, **tone},
                  strokeWidth=0.9, clip=True),
-            mark("rule", ends, {"y": {**y, "field": "y low"}, "y2": {"field": "y high"}, "x": x, **colour},
+            mark("rule", ends, {"y": {**y, "field": "y low"}, "y2": {"field": "y high"}, "x": x, **tone},
                  strokeWidth=0.9, clip=True),
-            *_labels(rows, x, y, labels, palette),
-            marks,
+            *_labels(rows, corners, x, y, labels, palette, width),
+            *_points(rows, {"x": x, "y": y}, looks, titles, palette),
         ],
         HEIGHT,
     )  # fmt: skip
+
+
+def _verdicts(front: Front, keys: Keys, palette: Palette) -> tuple[dict[str, str], dict[str, Look]]:
+    """The verdict on each variant as a legend calls it, and the look of each; those that look alike share one."""
+    names = [point.variant for point in front.points]
+    alike: dict[str, dict[str, None]] = {}
+    for key in dict.fromkeys(key for name, key in keys.items() if name in names):
+        alike.setdefault(DRAWN_AS[key], {})[key] = None
+    labels = {word: " or ".join(of) for word, of in alike.items()}
+    said = {name: labels[DRAWN_AS[keys[name]]] if name in keys else BASELINE for name in names}
+    looks = {BASELINE: Look(palette.ink, (1, 0), "circle")} | {labels[word]: palette.verdict(word) for word in alike}
+    return said, {label: look for label, look in looks.items() if label in said.values()}
+
+
+def _points(
+    rows: Sequence[Spec], channels: Spec, looks: Mapping[str, Look], titles: Mapping[str, str], palette: Palette
+) -> Iterator[Spec]:
+    """The points, those that are dominated hollow, then all of them unseen, so that each can be picked."""
+    tip = [{"field": key, "title": title} for key, title in titles.items()]
+    looked = by_look("verdict", looks, "color", "shape")
+    for on_front, fill in ((False, palette.ground), (True, None)):
+        here = [row for row in rows if (row["stands"] == FRONT) == on_front]
+        hollow = {"filled": False, "fill": fill, "strokeWidth": 1.8} if fill else {}
+        yield mark("point", here, {**channels, **looked}, size=75, clip=True, **hollow)
+    marks = mark("point", rows, {**channels, **by_look("verdict", looks, "shape"), "tooltip": tip}, size=140, clip=True,
+                 opacity=0)  # fmt: skip
+    marks["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["variant"]}}]
+    yield marks
 
 
 def is_crowded(front: Front, quantity: str) -> bool:
@@ -138,12 +165,11 @@ def is_crowded(front: Front, quantity: str) -> bool:
 
 
 def draw_front_rows(
-    front: Front, palette: Palette, looks: Mapping[str, Look], labels: Mapping[str, str], width: float = WIDTH
+    front: Front, keys: Keys, palette: Palette, labels: Mapping[str, str], width: float = WIDTH
 ) -> Spec:
     """A row for each point: the first quantity with its interval, and in words what differs of the others.
 
     Args:
-        looks: By variant, for its colour.
         labels: Variants to their names, in the order of the rows.
         width: Of the page, in pixels.
     """
@@ -155,50 +181,63 @@ def draw_front_rows(
         for name, label in labels.items()
         if name in points
     }
-    rows = [{**_row(points[name], first, first, front.titles[name]), "name": line} for name, line in lines.items()]
-    stands = [word for word in STANDS if any(row["stands"] == word for row in rows)]
+    said, looks = _verdicts(front, keys, palette)
+    rows = [
+        {**_row(points[name], first, first, front.titles[name]), "name": line, "verdict": said[name]}
+        for name, line in lines.items()
+    ]
     better = "lower" if front.directions[0] == "minimize" else "higher"
     x = number("y", f"{words_for(first)} ({better} is better)", domain=_reach(front, first), axis={"tickCount": 5})
     y = names("name", [*lines.values()])
-    colour = by_look("variant", {name: looks[name] for name in lines}, "color", legend=False)
-    shape = by_look("stands", {word: Look(palette.ink, (1, 0), STANDS[word]) for word in stands}, "shape",
-                    symbolFillColor=palette.ink)  # fmt: skip
     ends = [row for row in rows if row["y low"] is not None]
     step = max(24, 13 * max(line.count("\n") + 1 for line in lines.values()) + 6)
-    titles = {"title": "variant", "stands": "stands", "said y": words_for(first)}
-    tip = [{"field": key, "title": title} for key, title in titles.items()]
-    marks = mark("point", rows, {"x": x, "y": y, **shape, **colour, "tooltip": tip}, size=75, clip=True)
-    marks["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["variant"]}}]
+    titles = {"title": "variant", "verdict": "verdict", "stands": "stands", "said y": words_for(first)}
     return layers(
         [
             None if base is None else mark("rule", [{}], {"x": {"datum": base.values[first].mean}}, strokeDash=[4, 3]),
-            mark("rule", ends, {"x": {**x, "field": "y low"}, "x2": {"field": "y high"}, "y": y, **colour},
-                 strokeWidth=1.6, clip=True),
-            marks,
+            mark("rule", ends, {"x": {**x, "field": "y low"}, "x2": {"field": "y high"}, "y": y,
+                                **by_look("verdict", looks, "color")}, strokeWidth=1.6, clip=True),
+            *_points(rows, {"x": x, "y": y}, looks, titles, palette),
         ],
         step * len(rows),
     )  # fmt: skip
 
 
-def _labels(rows: Sequence[Spec], x: Spec, y: Spec, labels: Mapping[str, str], palette: Palette) -> Iterator[Spec]:
-    """Labels beside points, towards the middle, one below the other, above a line from each to its point."""
+def _labels(
+    rows: Sequence[Spec], corners: Sequence[Spec], x: Spec, y: Spec, labels: Mapping[str, str], palette: Palette,
+    width: float,
+) -> Iterator[Spec]:  # fmt: skip
+    """Labels beside points, towards the middle, where neither the front nor another label is, with a line to each."""
     (left, right), (bottom, top) = x["scale"]["domain"], y["scale"]["domain"]
-    away = 0.04 * (right - left)
-    for align in ("left", "right"):
-        told = [row for row in rows if row["variant"] in labels and (align == "left") == (2 * row["x"] < left + right)]
-        places = spread([row["y"] for row in told], LINE * (top - bottom) / HEIGHT)
-        put = [
-            {"x": row["x"], "y": row["y"], "label": labels[row["variant"]], "place": place,
-             "beside": row["x"] + (away if align == "left" else -away)}
-            for row, place in zip(told, places, strict=True)
-        ]  # fmt: skip
-        beside, place = {**x, "field": "beside"}, {**y, "field": "place"}
-        if put:
-            yield mark("rule", put, {"x": x, "y": y, "x2": {"field": "beside"}, "y2": {"field": "place"}},
+    away, line, letter = 0.04 * (right - left), LINE * (top - bottom) / HEIGHT, LETTER * (right - left) / width
+    taken: list[Box] = [
+        (min(a["x"], b["x"]), min(a["y"], b["y"]) - line / 4, max(a["x"], b["x"]), max(a["y"], b["y"]) + line / 4)
+        for a, b in pairwise(corners)
+    ]
+    taken += [(row["x"] - letter, row["y"] - line / 2, row["x"] + letter, row["y"] + line / 2) for row in rows]
+    put: dict[str, list[Spec]] = {"left": [], "right": []}
+    for row in sorted((row for row in rows if row["variant"] in labels), key=lambda row: float(row["y"])):
+        align = "left" if 2 * row["x"] < left + right else "right"
+        label, beside = labels[row["variant"]], row["x"] + (away if align == "left" else -away)
+        ends = sorted((beside, beside + (len(label) if align == "left" else -len(label)) * letter))
+        steps = sorted(range(-4 * len(rows), 4 * len(rows) + 1), key=abs)
+        boxes = [(ends[0], at, ends[1], at + line) for at in (row["y"] + step * line / 2 for step in steps)]
+        box = next((one for one in boxes if bottom <= one[1] and one[3] <= top and not _hits(one, taken)), boxes[0])
+        taken.append(box)
+        put[align].append({"x": row["x"], "y": row["y"], "label": label, "beside": beside, "place": box[1]})
+    beside, place = {**x, "field": "beside"}, {**y, "field": "place"}
+    for align, told in put.items():
+        if told:
+            yield mark("rule", told, {"x": x, "y": y, "x2": {"field": "beside"}, "y2": {"field": "place"}},
                        color=palette.grey, strokeWidth=0.7)  # fmt: skip
             for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {}):
-                yield mark("text", put, {"x": beside, "y": place, "text": {"field": "label"}}, align=align,
+                yield mark("text", told, {"x": beside, "y": place, "text": {"field": "label"}}, align=align,
                            baseline="bottom", dy=-1, **halo)  # fmt: skip
+
+
+def _hits(box: Box, taken: Sequence[Box]) -> bool:
+    """Whether a box overlaps another one."""
+    return any(box[0] < one[2] and one[0] < box[2] and box[1] < one[3] and one[1] < box[3] for one in taken)
 
 
 def _row(point: FrontPoint, quantity: str, first: str, title: str) -> Spec:
@@ -250,21 +289,24 @@ def _far(front: Front) -> list[FrontPoint]:
     return [one for one in front.points if one in far]
 
 
-def _staircase(front: Front, quantity: str, x: Spec, y: Spec, colour: str) -> Spec:
+def _corners(front: Front, quantity: str) -> list[Spec]:
     """The boundary of the dominated region: beyond it some variant is at least as good in both quantities."""
-    corners = [
-        {"x": point.values[quantity].mean, "y": point.values[front.quantities[0]].mean}
+    ends = sorted(
+        (point.values[quantity].mean or 0.0, point.values[front.quantities[0]].mean or 0.0)
         for point in front.points
         if point.on_front
-    ]
+    )
     small = front.directions[front.quantities.index(quantity)] == "minimize"
-    step = "step-after" if small else "step-before"
-    return mark("line", corners, {"x": x, "y": y}, interpolate=step, color=colour, strokeWidth=2, clip=True)
+    corners = [
+        one for before, after in pairwise(ends)
+        for one in (before, (after[0], before[1]) if small else (before[0], after[1]))
+    ]  # fmt: skip
+    return [{"x": x, "y": y, "order": order} for order, (x, y) in enumerate([*corners, *ends[-1:]])]
 
 
 def _front(findings: Findings, palette: Palette) -> Spec:
     assert findings.front is not None
-    return draw_front(findings.front, palette)
+    return draw_front(findings.front, keys_of(findings), palette)
 
 
 FIGURES = {"front": _front}
@@ -282,12 +324,12 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
 
 
 def finding(front: Front) -> str:
-    """Which variants are on the front, and what each saves or costs beside the baseline."""
+    """Which variants are on the front and, of few, what each saves or costs beside the baseline."""
     base = _baseline(front)
     on_front = [point for point in front.points if point.on_front]
     told = []
     for point in on_front[:MOST_TOLD]:
-        beside = _savings(point, base, front.quantities)
+        beside = _savings(point, base, front.quantities) if len(on_front) <= MOST_BESIDE else []
         told.append(front.titles[point.variant] + (f" ({', '.join(beside)})" if beside else ""))
     if len(on_front) > MOST_TOLD:
         told.append(f"{len(on_front) - MOST_TOLD} more")

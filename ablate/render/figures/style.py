@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from ablate.analysis.answer_rows import in_answer
+from ablate.analysis.answer_rows import GroupKey, in_answer
 from ablate.analysis.numbers import listed, plural
 from ablate.analysis.rows import SELECTED
 from ablate.stats.verdict import removal_word
@@ -37,6 +37,20 @@ _VERDICTS = {
     "diverged": (("#7a2f8f", "#d07ae0"), _CROSS),
     SELECTED: (("#3c4148", "#7d8590"), "triangle-down"),
 }
+DRAWN_AS: dict[GroupKey, str] = {
+    "better": "better",
+    "can go": "not needed",
+    "ahead": "not needed",
+    "as good": "not needed",
+    "must stay": "needed",
+    "worse": "needed",
+    "undecided": "undecided",
+    "unproven": "undecided",
+    "lost": "diverged",
+    "waiting": SELECTED,
+    "no answer": "undecided",
+}
+"""Groups of an answer to the verdict in whose colour and mark they are drawn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,25 +30,11 @@ from ablate.render.document import document, document_of_questions
 from ablate.render.figures import draw, save
 from ablate.render.figures.effects import SIDES, by_size
 from ablate.render.figures.path import removal_outcome
-from ablate.render.figures.style import Look, Palette
+from ablate.render.figures.style import DRAWN_AS, Look, Palette
 from ablate.render.formats import Format, Place
 from ablate.render.interval import FURTHER, Axis, Span, axis_svg, interval_svg
 from ablate.spec.design import BASELINE, split_place
 
-_LOOKS: dict[GroupKey, str] = {
-    "better": "better",
-    "can go": "not needed",
-    "ahead": "not needed",
-    "as good": "not needed",
-    "must stay": "needed",
-    "worse": "needed",
-    "undecided": "undecided",
-    "unproven": "undecided",
-    "lost": "diverged",
-    "waiting": SELECTED,
-    "no answer": "undecided",
-}
-"""Groups to the verdict in whose colour and mark they are drawn."""
 _MARKS = {"square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼"}
 """Vega's names of marks to characters; others are circles."""
 _OUTCOMES = {"vanishes": "not worse", "turns": "undecided"}
@@ -153,7 +139,7 @@ def _variable(word: str) -> str:
 
 def colours(palette: Palette) -> str:
     """The colours of verdicts as CSS variables."""
-    return " ".join(f"{_variable(word)}: {palette.verdict(word).colour};" for word in dict.fromkeys(_LOOKS.values()))
+    return " ".join(f"{_variable(word)}: {palette.verdict(word).colour};" for word in dict.fromkeys(DRAWN_AS.values()))
 
 
 def prose(text: str) -> str:
@@ -252,7 +238,7 @@ def verdict_table(
         titles.pop()
 
     def cells(key: GroupKey, row: AnswerRow) -> tuple[str, ...]:
-        drawn, variant = look(_LOOKS[key]), split_place(row.variant)[0]
+        drawn, variant = look(DRAWN_AS[key]), split_place(row.variant)[0]
         name = "" if row.combines or variant in (row.label, BASELINE) else f" <code>{escape(variant)}</code>"
         warning = f" <em>{escape(row.warning)}</em>" if row.warning else ""
         alone = "*" * holds_alone(row)
@@ -269,7 +255,7 @@ def verdict_table(
         )
 
     groups = [
-        (_marked(look(_LOOKS[key]), key, tag="em"), [cells(*each) for each in of])
+        (_marked(look(DRAWN_AS[key]), key, tag="em"), [cells(*each) for each in of])
         for key, of in groupby(rows, key=itemgetter(0))
     ]
     told = f"The answer: {plural(len(rows), 'variant')} with verdicts, 90 % intervals and their bounds"
@@ -453,7 +439,7 @@ def _compared(
 
 def marked_verdict(key: GroupKey, row: AnswerRow, look: Callable[[str], Look]) -> str:
     """The verdict on a row of a group with its mark, in its colour; with a star if it does not hold jointly."""
-    return _marked(look(_LOOKS[key]), escape(verdict_word(key, row)) + "*" * holds_alone(row))
+    return _marked(look(DRAWN_AS[key]), escape(verdict_word(key, row)) + "*" * holds_alone(row))
 
 
 def _marked(drawn: Look, word: str, tag: str = "span") -> str:
@@ -502,7 +488,7 @@ def _forest(
 
 def group_mark(key: GroupKey) -> str:
     """The character for the mark in which a group is drawn."""
-    return character(Palette().verdict(_LOOKS[key]))
+    return character(Palette().verdict(DRAWN_AS[key]))
 
 
 def character(look: Look) -> str:
