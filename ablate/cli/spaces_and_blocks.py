@@ -489,6 +489,7 @@ def import_(
     config_only: Annotated[
         bool, typer.Option("--config-only", help="Read the settings alone: the model starts from random weights.")
     ] = False,
+    plugin: PluginOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Read a Hugging Face model: its settings as a model of a space, its weights under ablate's names.
@@ -503,6 +504,7 @@ def import_(
     from ablate.trained.hugging_face.check import compare
     from ablate.trained.hugging_face.checkpoint import read_config, read_tensors
 
+    load_plugins(plugin)
     imported = read_config(folder)
     compared = None
     if verify and not config_only and not imported.architecture.own:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small_models import CASES, Small
+from cli_runs import wait_for
+from forked_command import ForkedCommand
+from small_models import CASES, LLAMA, Small
 
 from ablate.cli.app import app
 from ablate.errors import AblateError
@@ -95,6 +101,50 @@ def test_other_weights_are_reported(gpt2: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(out)["max_difference"] > 1e-4
     code, out = run(capsys, str(gpt2), "--no-verify", "--json")
     assert (code, json.loads(out)["compared"], json.loads(out)["same"]) == (0, False, None)
+
+
+PLUGIN = """
+from ablate.trained.hugging_face.architectures.llama_variants import Ministral
+
+class {name}(Ministral):
+    model_type = "cwm"
+    biases = lambda self, config: ({biased}, False, False)
+"""
+
+
+def print_reads(folder: Path, plugin: Path) -> None:
+    """Read a folder by the plugin as it is, and after it was corrected; print what came of both as a JSON object."""
+    assert "cwm" not in architectures()
+    told = []
+    for name, biased in (("Wrong", True), ("Cwm", False)):
+        plugin.write_text(PLUGIN.format(name=name, biased=biased), encoding="utf-8")
+        try:
+            with redirect_stdout(io.StringIO()) as out:
+                app(args=["import", str(folder), "--plugin", str(plugin), "--json"], standalone_mode=False)
+            told.append(json.loads(out.getvalue()))
+        except AblateError as error:
+            told.append(str(error))
+    print(json.dumps({"told": told}))
+
+
+def test_an_architecture_is_one_file_of_the_users(tmp_path: Path) -> None:
+    """Code World Model, which `transformers` has and ablate does not, in a process that forgets it again."""
+    settings = {
+        **LLAMA,
+        "bos_token_id": 0,
+        "sliding_window": 4,
+        "layer_types": ["full_attention", *["sliding_attention"] * 2],
+    }
+    folder = tmp_path / "model"
+    torch.manual_seed(0)
+    config = transformers.CONFIG_MAPPING["cwm"](**settings)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    run = partial(print_reads, folder, tmp_path / "my_architecture.py")
+    done = wait_for(ForkedCommand(["import"], tmp_path, dict(os.environ), nullcontext, run=run), timeout=120)
+    assert done.code == 0, done.err
+    wrong, right = done.last_object["told"]
+    assert "bias" in wrong
+    assert (right["model_type"], right["compared"], right["same"]) == ("cwm", True, True)
 
 
 def _set(name: str, value: Any) -> Callable[[Path], None]:

@@ -38,6 +38,7 @@ from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 from dashboard.drafter import schema as designer_schema
+from docs.reference import kinds_page
 
 T = 7
 MODEL: dict[str, Any] = {
@@ -86,6 +87,12 @@ def test_it_is_listed(family: str) -> None:
     (listed,) = (one for one in kinds_json()[family] if one["kind"] == OF_MODELS[family])
     assert listed["source"]
     assert listed["description"]
+
+
+@pytest.mark.usefixtures("loaded")
+def test_the_reference_documents_them() -> None:
+    page = kinds_page()
+    assert [kind for kind in OF_MODELS.values() if f"### `{kind}` {{" not in page] == []
 
 
 @pytest.mark.usefixtures("loaded")

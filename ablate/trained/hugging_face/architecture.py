@@ -1,12 +1,11 @@
 """`Architecture`: the base class of the models that can be read; `Link`: which tensors of theirs are which of ours.
 
-`architectures` finds the models; similar ones share a file. Tensors of ablate are [K, ...] in a model; here K is left
-out. Projections are [in, out] in ablate and [out, in] in `transformers`.
+`architectures` finds the models, also those of a `--plugin`; similar ones share a file. Tensors of ablate are [K, ...]
+in a model; here K is left out. Projections are [in, out] in ablate and [out, in] in `transformers`.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import itertools
 import pkgutil
@@ -207,19 +206,17 @@ class Architecture(ABC):
         return plain
 
 
-@functools.cache
 def architectures() -> dict[str, Architecture]:
-    """Every architecture by its `model_type`."""
+    """Every architecture by its `model_type`, those of plugins too; the last that was defined replaces others."""
     package = importlib.import_module("ablate.trained.hugging_face.architectures")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
-    return dict(sorted((kind.model_type, kind()) for kind in _final()))
+    known = {kind.model_type: kind() for kind in _final(Architecture)}
+    return dict(sorted(known.items()))
 
 
-def _final() -> Iterator[type[Architecture]]:
-    bases: list[type[Any]] = [Architecture]
-    while bases:
-        kind = bases.pop()
+def _final(base: type[Architecture]) -> Iterator[type[Architecture]]:
+    for kind in base.__subclasses__():
         if "model_type" in vars(kind):
             yield kind
-        bases += kind.__subclasses__()
+        yield from _final(kind)
