@@ -24,24 +24,20 @@ from ablate.kinds.mixers.attention_parts import ForgetSpec
 from ablate.kinds.mixers.bigbird import BigBirdSpec
 from ablate.kinds.mixers.blocks import BlocksSpec
 from ablate.kinds.mixers.differential_attention import DifferentialAttentionSpec
-from ablate.kinds.mixers.fastfood import FastFoodSpec
+from ablate.kinds.mixers.feature_maps import FastFoodSpec, LinearSpec, PerformerSpec
 from ablate.kinds.mixers.gated_deltanet import GatedDeltaNetSpec
 from ablate.kinds.mixers.gated_linear_attention import GatedLinearAttentionSpec
 from ablate.kinds.mixers.generative import GenerativeSpec
 from ablate.kinds.mixers.gmm import GmmSpec
 from ablate.kinds.mixers.kimi_delta_attention import KimiDeltaAttentionSpec
-from ablate.kinds.mixers.linear import LinearSpec
-from ablate.kinds.mixers.local import LocalSpec
-from ablate.kinds.mixers.longformer import Longformer, LongformerSpec
 from ablate.kinds.mixers.mamba2 import Mamba2Spec
 from ablate.kinds.mixers.mamba3 import Mamba3Spec
 from ablate.kinds.mixers.mlstm import MLSTMSpec
 from ablate.kinds.mixers.native_sparse_attention import NativeSparseAttentionSpec
 from ablate.kinds.mixers.path_attention import PathAttentionSpec
-from ablate.kinds.mixers.performer import PerformerSpec
+from ablate.kinds.mixers.patterns import LocalSpec, Longformer, LongformerSpec, SparseSpec
 from ablate.kinds.mixers.retention import RetentionSpec
 from ablate.kinds.mixers.rwkv7 import RWKV7Spec
-from ablate.kinds.mixers.sparse import SparseSpec
 from ablate.nn.kernels import convolution, linear_attention
 from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.nn.kernels.random_features import fourier

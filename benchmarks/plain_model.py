@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mlps.plain import PlainMLPSpec
 from ablate.kinds.norms.rms import RMSNormSpec
-from ablate.kinds.optimizers.adamw import AdamWSpec
+from ablate.kinds.optimizers.adam import AdamWSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.pack.attention import DenseSpec, ProjectionSpec, ReparametrisedSpec
 from ablate.spec.block import BlockSpec, GainSpec

@@ -36,7 +36,7 @@ USES = {
         "ray",
     ),
     "a step of an optimizer": (
-        "import torch; from ablate.kinds.optimizers.adamw import AdamW;"
+        "import torch; from ablate.kinds.optimizers.adam import AdamW;"
         "weight = torch.nn.Parameter(torch.ones(3)); optimizer = AdamW([weight], lr=0.1, fused=True);"
         "weight.sum().backward(); optimizer.step(); optimizer.zero_grad()",
         "torch._dynamo",

@@ -1,1 +1,1 @@
-"""Kinds of every family, one file each."""
+"""Kinds of every family; similar ones share a file."""

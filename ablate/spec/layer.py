@@ -1,6 +1,6 @@
 """What layers are built from: `LayerContext`, and the base classes of their parts, of positions and of initialisers.
 
-The kinds are in `ablate/kinds/`, one file each.
+The kinds are in `ablate/kinds/`.
 """
 
 from __future__ import annotations

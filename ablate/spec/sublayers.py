@@ -1,6 +1,6 @@
 """The base classes of mixers, MLPs and norms.
 
-The kinds are in `ablate/kinds/mixers/`, `mlps/` and `norms/`, one file each.
+The kinds are in `ablate/kinds/mixers/`, `mlps/` and `norms/`.
 """
 
 from __future__ import annotations

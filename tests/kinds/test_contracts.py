@@ -18,7 +18,7 @@ from ablate.designs.base import FixedDesign
 from ablate.designs.fixed import LeaveOneOutSpec
 from ablate.errors import AblateError
 from ablate.kinds.optimizers.lion import Lion, LionSpec
-from ablate.kinds.schedules.constant import ConstantScheduleSpec
+from ablate.kinds.schedules.shapes import ConstantScheduleSpec
 from ablate.plugins import FAMILIES
 from ablate.render.formats.data import CsvFormat
 from ablate.spec.base import Kinded

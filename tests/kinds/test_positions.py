@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from ablate.kinds.mixers.attention import AttentionSpec
-from ablate.kinds.positions.alibi import AlibiSpec
+from ablate.kinds.positions.logit_biases import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.softmax_attention import distance_buckets
 from ablate.nn.model import build_model

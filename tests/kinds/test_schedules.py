@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch.optim.lr_scheduler import LambdaLR
 
-from ablate.kinds.schedules.constant import ConstantScheduleSpec
-from ablate.kinds.schedules.cosine import CosineScheduleSpec
-from ablate.kinds.schedules.linear import LinearScheduleSpec
+from ablate.kinds.schedules.shapes import ConstantScheduleSpec, CosineScheduleSpec, LinearScheduleSpec
 from ablate.spec.schedule import SCHEDULES, RisingSpec, ScheduleSpec
 from ablate.spec.training import TrainingSpec
 

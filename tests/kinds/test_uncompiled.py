@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ablate.kinds.optimizers.adamw import AdamW
+from ablate.kinds.optimizers.adam import AdamW
 
 
 def test_its_steps_are_torchs() -> None:

@@ -11,7 +11,7 @@ from random_tokens import RandomTokens, T, V, losses, run, variant
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention_module import Attention
-from ablate.kinds.optimizers.adamw import AdamWSpec
+from ablate.kinds.optimizers.adam import AdamWSpec
 from ablate.nn.model import build_model
 from ablate.spec.named import block_names
 from ablate.spec.training import TrainingSpec

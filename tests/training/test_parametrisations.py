@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from random_tokens import T, V, variant
 
-from ablate.kinds.optimizers.adamw import AdamWSpec
+from ablate.kinds.optimizers.adam import AdamWSpec
 from ablate.nn.model import build_model
 from ablate.spec.layer import ParameterInfo, RateScaling
 from ablate.spec.model import ModelSpec

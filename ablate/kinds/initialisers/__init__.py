@@ -1,1 +1,1 @@
-"""The kinds of initialiser, one file each: the rule for initial weights, and its source."""
+"""The kinds of initialiser: the rule for initial weights, and its source."""

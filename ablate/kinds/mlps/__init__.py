@@ -1,4 +1,4 @@
-"""The kinds of MLP, one file each: its Spec, its Module, its cost, its equation and its paper; and their base.
+"""The kinds of MLP: its Spec, its Module, its cost, its equation and its paper; and their base.
 
 Shapes: K pack, B batch, T tokens, D width.
 """

@@ -1,4 +1,4 @@
-"""The kinds of optimizer, one file each, and what several of them need."""
+"""The kinds of optimizer, and what several of them need."""
 
 from __future__ import annotations
 

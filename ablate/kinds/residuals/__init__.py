@@ -1,4 +1,4 @@
-"""The kinds of residual, one file each: its Spec, its Module, its cost, its equation and its paper; and a base.
+"""The kinds of residual: its Spec, its Module, its cost, its equation and its paper; and a base.
 
 Shapes: K pack, B batch, T tokens, D width.
 """

@@ -1,1 +1,1 @@
-"""The kinds of schedule, one file each."""
+"""The kinds of schedule."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from ablate.contracts.mixer import CONTRACT
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
-from ablate.kinds.positions.alibi import AlibiSpec
+from ablate.kinds.positions.logit_biases import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.softmax_attention import alibi_bias, rotate
 from ablate.nn.model import build_model, model_cost

@@ -9,9 +9,7 @@ from patterns import LENGTHS, H, K, Slow, assert_is, by_matrix, heads_of, matrix
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.bigbird import BigBirdSpec
-from ablate.kinds.mixers.local import LocalSpec
-from ablate.kinds.mixers.longformer import LongformerSpec
-from ablate.kinds.mixers.sparse import SparseSpec
+from ablate.kinds.mixers.patterns import LocalSpec, LongformerSpec, SparseSpec
 
 HEADS = 3
 

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from ablate.contracts.checking import settings
 from ablate.contracts.mixer import CONTRACT, contexts, own_initial_values
 from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.kinds.mixers.feature_maps import LinearSpec
 from ablate.kinds.mixers.fnet import FNetSpec
-from ablate.kinds.mixers.linear import LinearSpec
-from ablate.kinds.positions.alibi import AlibiSpec
+from ablate.kinds.positions.logit_biases import AlibiSpec, T5BucketsSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.kinds.positions.t5_buckets import T5BucketsSpec
 from ablate.nn.model import build_model
 from ablate.nn.pack import HeadGain, Linear, normal
 from ablate.spec.base import Family, refusal

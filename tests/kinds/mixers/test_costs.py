@@ -25,27 +25,23 @@ from ablate.kinds.mixers.bigbird import BigBirdSpec
 from ablate.kinds.mixers.blocks import BlocksSpec
 from ablate.kinds.mixers.differential_attention import DifferentialAttentionSpec
 from ablate.kinds.mixers.extractor import ExtractorSpec
-from ablate.kinds.mixers.fastfood import FastFoodSpec
+from ablate.kinds.mixers.feature_maps import FastFoodSpec, LinearSpec, PerformerSpec
 from ablate.kinds.mixers.fnet import FNetSpec
 from ablate.kinds.mixers.gated_linear_attention import GatedLinearAttentionSpec
 from ablate.kinds.mixers.generative import GenerativeSpec
 from ablate.kinds.mixers.gmm import GmmSpec
 from ablate.kinds.mixers.hyena import HyenaSpec
 from ablate.kinds.mixers.latent_attention import LatentAttentionSpec
-from ablate.kinds.mixers.linear import LinearSpec
 from ablate.kinds.mixers.linformer import LinformerSpec
-from ablate.kinds.mixers.local import LocalSpec
-from ablate.kinds.mixers.longformer import LongformerSpec
 from ablate.kinds.mixers.mlp_mixer import MLPMixerSpec
 from ablate.kinds.mixers.native_sparse_attention import NativeSparseAttentionSpec
 from ablate.kinds.mixers.path_attention import PathAttentionSpec
-from ablate.kinds.mixers.performer import PerformerSpec
+from ablate.kinds.mixers.patterns import LocalSpec, LongformerSpec, SparseSpec
 from ablate.kinds.mixers.reformer import ReformerSpec
 from ablate.kinds.mixers.retention import RetentionSpec
 from ablate.kinds.mixers.sinkhorn import SinkhornSpec
-from ablate.kinds.mixers.sparse import SparseSpec
 from ablate.kinds.mixers.synthesizer import SynthesizerSpec
-from ablate.kinds.positions.alibi import AlibiSpec
+from ablate.kinds.positions.logit_biases import AlibiSpec
 from ablate.nn.model.block import block_cost, build_block
 from ablate.nn.pack import initialise
 from ablate.spec.block import BlockSpec

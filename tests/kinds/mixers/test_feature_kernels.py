@@ -17,10 +17,9 @@ from slow_forms import assert_equal_forms
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention import AttentionSpec
-from ablate.kinds.mixers.fastfood import FastFoodSpec
+from ablate.kinds.mixers.feature_maps import FastFoodSpec, PerformerSpec
 from ablate.kinds.mixers.generative import GenerativeSpec
 from ablate.kinds.mixers.gmm import GmmSpec
-from ablate.kinds.mixers.performer import PerformerSpec
 from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec

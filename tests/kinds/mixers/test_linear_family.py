@@ -9,8 +9,8 @@ from phi_attention import LENGTHS, B, D, H, K, attend, noise, trained
 from slow_forms import assert_equal_forms
 from torch import Tensor, nn
 
+from ablate.kinds.mixers.feature_maps import LinearSpec
 from ablate.kinds.mixers.gated_linear_attention import GatedLinearAttentionSpec
-from ablate.kinds.mixers.linear import LinearSpec
 
 
 def phi(x: Tensor, head: int) -> Tensor:

@@ -11,7 +11,7 @@ from patterns import D, H, mixer_of
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.bigbird import BigBirdSpec
-from ablate.kinds.mixers.local import LocalSpec
+from ablate.kinds.mixers.patterns import LocalSpec
 from ablate.kinds.mixers.reformer import ReformerSpec, attend_in_buckets
 from ablate.nn.pack import split_heads
 from ablate.nn.pack.initial import stream

@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from ablate.kinds.mixers.local import LocalSpec
+from ablate.kinds.mixers.patterns import LocalSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.softmax_attention import rotate
 from ablate.nn.model import build_model, model_cost

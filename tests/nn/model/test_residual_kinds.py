@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.kinds.residuals.layer_scale import LayerScaleSpec
-from ablate.kinds.residuals.manifold_hyper_connections import ManifoldHyperConnections
+from ablate.kinds.residuals.hyper_connections import ManifoldHyperConnections
+from ablate.kinds.residuals.vector_gains import LayerScaleSpec
 from ablate.nn.model import build_model, model_cost
 from ablate.nn.model.decoder import Decoder
 from ablate.nn.model.pricing import price

@@ -1,4 +1,11 @@
-"""The residual of nGPT: the stream stays on the unit sphere. h ← N(h + |α| ∘ (N(f(h)) - h)), N divides by the 2-norm.
+"""Residuals with a trained vector for each sub-layer.
+
+`layer_scale`: y = x + γ ∘ f(x), where γ is a trained vector for each sub-layer, initially small.
+
+- Going deeper with Image Transformers (arXiv:2103.17239), eq. 4; https://arxiv.org/abs/2103.17239
+
+`normalised`: the stream stays on the unit sphere. h ← N(h + |α| ∘ (N(f(h)) - h)), N divides by
+the 2-norm.
 
 α is a trained vector for each sub-layer, initially 0.05; it is stored as 1/√D, and multiplied by 0.05·√D in use. The
 block needs no other norm. The other parts of nGPT (unit rows of all matrices; scaled queries, keys, hidden units and
@@ -20,12 +27,76 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kinds.residuals import check_every_join
-from ablate.kinds.residuals.layer_scale import VectorGain
-from ablate.nn.pack import Residual, Sublayer
+from ablate.nn.pack import Packed, Residual, Sublayer, constant
 from ablate.spec.base import refusal
 from ablate.spec.block import BlockSpec, ResidualSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
+
+_BY_DEPTH = ((18, 0.1), (24, 1e-5))
+_DEEPER = 1e-6
+
+
+class LayerScaleSpec(ResidualSpec):
+    """The output of each sub-layer is multiplied by a trained vector before it is added to the stream."""
+
+    source = "arXiv:2103.17239 eq. 4"
+
+    kind: Literal["layer_scale"] = "layer_scale"
+    init: float | None = Field(default=None, gt=0)
+    """Initial value of γ. Unless set, by the depth as in the paper: 0.1 up to 18 blocks, 1e-5 up to 24, then 1e-6."""
+
+    def initial(self, depth: int) -> float:
+        """The value at the start of training, in a model of `depth` blocks."""
+        return self.init or next((value for most, value in _BY_DEPTH if depth <= most), _DEEPER)
+
+    def check_block(self, block: BlockSpec) -> None:
+        check_every_join(self, block)
+
+    def build(self, context: LayerContext) -> LayerScale:
+        return LayerScale(self, context)
+
+    def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
+        """A trained vector keeps its input."""
+        elements = len(context.sublayers) * length * context.width
+        return Cost(
+            parameters=len(context.sublayers) * context.width,
+            multiplications=elements,
+            additions=joins * length * context.width,
+            activations=elements,
+        )
+
+    def label(self) -> str:
+        return "x + γ∘f(x)"
+
+
+class LayerScale(Residual):
+    """The module of `LayerScaleSpec`."""
+
+    def __init__(self, spec: LayerScaleSpec, context: LayerContext) -> None:
+        super().__init__()
+        start = spec.initial(context.depth)
+        self.scales = nn.ModuleDict(
+            {part: VectorGain(context.pack, context.width, start) for part in context.sublayers}
+        )
+
+    def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
+        scaled: Tensor = self.scales[part](branch)
+        return scaled + skip(stream)
+
+
+class VectorGain(Packed):
+    """γ [K, D]."""
+
+    value: Tensor
+
+    def __init__(self, pack: int, width: int, init: float) -> None:
+        super().__init__(pack)
+        self.declare("value", (width,), constant(init))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, T, D] times the vector."""
+        return x * self.value[:, None, None]
 
 
 class NormalisedSpec(ResidualSpec):

@@ -1,6 +1,29 @@
-"""Learned kernel, FastFood: φ-attention whose projection is a product of diagonal and Hadamard matrices.
+"""φ-attention: y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ), over all s, or causal over s ≤ t.
 
-y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ), queries and keys scaled by d_h^(-1/4), and
+`linear`: φ(x) = elu(x) + 1.
+
+- Transformers are RNNs (arXiv:2006.16236), eqs 5, 7 and 9 to 12; https://arxiv.org/abs/2006.16236
+
+Other implementations differ: the authors' library adds ε = 1e-6 to the denominator; Long Range Arena's version ignores
+padding. Here padded keys are in neither sum, and nothing is added.
+
+`performer`: φ approximates the softmax kernel by positive orthogonal random features (FAVOR+).
+
+`softmax`: φ(x) = exp(ωᵀx' - ‖x'‖²/2)/√m, x' = x/d_h^¼, so that E[φ(q)·φ(k)] = exp(qᵀk/√d_h);
+`relu`: φ(x) = max(ωᵀx, 0)/√m + 1e-3.
+The m directions ω are Gaussian vectors, orthogonal to each other in blocks of d_h.
+
+- Rethinking Attention with Performers (arXiv:2009.14794), Lemma 1 and §2; https://arxiv.org/abs/2009.14794
+
+Other implementations differ. Google's code subtracts the largest key of the whole sequence and then adds a small ε to
+the softmax features, so that later tokens change a causal model by more than rounding; here nothing is added, and what
+is subtracted cancels exactly (`nn.kernels.linear_attention`: in causal models the largest key so far). It redraws ω
+periodically; here ω is drawn once, from the member's seed, and shared by all heads. Long Range Arena's Performer has
+ReLU features without projection.
+
+`fastfood`: a learned kernel, whose projection is a product of diagonal and Hadamard matrices.
+
+Queries and keys are scaled by d_h^(-1/4), and
 V·x = S·H·G·Π·H·B·x/√n: S, G, B learned diagonals, H the Hadamard matrix (1 and -1), Π a random permutation;
 `rks` (FastFood-RKS): φ(x) = √(1/n)·[cos V·x, sin V·x] ⊕ 1, m = 2n + 1;
 `prf` (FastFood-PRF): φ(x) = exp(V·x - ‖x‖²)/√n, m = n.
@@ -24,6 +47,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from ablate.nn.kernels.random_features import (
@@ -32,12 +56,97 @@ from ablate.nn.kernels.random_features import (
     hadamard_cost,
     kernel_cost,
     kernel_features,
+    log_positive,
+    orthogonal_directions,
     project_vectors,
+    scale_vectors,
 )
 from ablate.nn.pack import normal
 from ablate.nn.pack.attention import FeatureMap, FeatureMixerSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
+
+
+class LinearSpec(FeatureMixerSpec):
+    """Linear attention with the feature map elu + 1."""
+
+    source = "arXiv:2006.16236 eqs 5, 7, 9-12"
+    complexity = "Ld²/H"
+
+    kind: Literal["linear"] = "linear"
+
+    def feature_map(self, context: LayerContext) -> FeatureMap:
+        return EluPlusOne(context.pack)
+
+    def feature_count(self, context: LayerContext) -> int:
+        return context.head_width
+
+    def feature_cost(self, context: LayerContext) -> Cost:
+        """An exponential and two additions are counted for every feature, as if x were negative."""
+        d_h = context.head_width
+        return Cost(additions=2 * d_h, exponentiations=d_h, activations=d_h)
+
+
+class EluPlusOne(FeatureMap):
+    """φ(x) = elu(x) + 1: x + 1 above 0, eˣ below."""
+
+    logarithmic = False
+
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to the same."""
+        return tuple(F.elu(x) + 1 for x in xs)
+
+
+_RELU_EPSILON = 1e-3
+
+
+class PerformerSpec(FeatureMixerSpec):
+    """FAVOR+: softmax attention approximated in linear time by positive orthogonal random features."""
+
+    source = "arXiv:2009.14794 Lemma 1, §2"
+    complexity = "Lmd"
+
+    kind: Literal["performer"] = "performer"
+    kernel: Literal["softmax", "relu"] = "softmax"
+    """`softmax`: exponentials, which approximate softmax; `relu`: the paper's generalised attention with ReLU."""
+    features: int = Field(default=256, ge=1)
+    """m, number of random directions."""
+
+    @property
+    def logarithmic(self) -> bool:
+        return self.kernel == "softmax"
+
+    def feature_map(self, context: LayerContext) -> FeatureMap:
+        return OrthogonalFeatures(context.pack, context.head_width, self.features, logarithmic=self.logarithmic)
+
+    def feature_count(self, context: LayerContext) -> int:
+        return self.features
+
+    def feature_cost(self, context: LayerContext) -> Cost:
+        d_h, m = context.head_width, self.features
+        projected = Cost(multiplications=m * d_h, additions=m * (d_h - 1))
+        if self.kernel == "relu":
+            return projected + Cost(multiplications=m, additions=m, activations=m)
+        return projected + Cost(multiplications=d_h + 1, additions=d_h - 1 + 2 * m, exponentiations=m, activations=d_h)
+
+
+class OrthogonalFeatures(FeatureMap):
+    """log φ of φ(x) = exp(ωᵀx' - ‖x'‖²/2)/√m, or φ(x) = max(ωᵀx, 0)/√m + 1e-3."""
+
+    omega: Tensor
+
+    def __init__(self, pack: int, width: int, features: int, *, logarithmic: bool) -> None:
+        super().__init__(pack)
+        self.logarithmic = logarithmic
+        self.declare("omega", (features, width), orthogonal_directions, trainable=False)
+
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to [K, B, H, T, m]."""
+        if self.logarithmic:
+            omega = scale_vectors(self.omega)
+            return tuple(log_positive(project_vectors(x, omega), x, weight=0.5 / math.sqrt(x.shape[-1])) for x in xs)
+        us = (project_vectors(x, self.omega) for x in xs)
+        return tuple(u.relu() / math.sqrt(self.omega.shape[1]) + _RELU_EPSILON for u in us)
 
 
 class FastFoodSpec(FeatureMixerSpec):
