@@ -215,7 +215,7 @@ def architectures() -> dict[str, Architecture]:
     return dict(sorted(known.items()))
 
 
-def _final(base: type[Architecture]) -> Iterator[type[Architecture]]:
+def _final(base: type[Any]) -> Iterator[type[Architecture]]:
     for kind in base.__subclasses__():
         if "model_type" in vars(kind):
             yield kind
