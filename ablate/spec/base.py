@@ -272,7 +272,7 @@ def refusal(
 def below(prefix: tuple[str | int, ...], error: ValidationError) -> ValidationError:
     """The same error with `prefix` before every path."""
     details: list[InitErrorDetails] = []
-    for line in error.errors(include_url=False):
+    for line in error.errors():
         kind = PydanticCustomError(line["type"], "{text}", {**line.get("ctx", {}), "text": line["msg"]})
         details.append(InitErrorDetails(type=kind, loc=(*prefix, *line["loc"]), input=line["input"]))
     return ValidationError.from_exception_data("spec", details)

@@ -72,7 +72,7 @@ class Composer:
                 return VariantSpec.model_validate({root: self._roots[key] for root, key in keys.items()})
             spec = self.lay_over_baseline(settings, values)
         except ValidationError as error:
-            if all(line["loc"][:1] in (("model",), ("task",)) for line in error.errors(include_url=False)):
+            if all(line["loc"][:1] in (("model",), ("task",)) for line in error.errors()):
                 self._errors[model_and_task] = error  # independent of the training
             raise
         shared = {root: self._roots.setdefault(key, getattr(spec, root)) for root, key in keys.items()}

@@ -37,7 +37,7 @@ _EXPECTED = {
 
 def describe(error: ValidationError) -> list[tuple[Loc, str]]:
     """Every line of a validation error as (path, sentence with value and remedy)."""
-    return [(where(line), sentence(line)) for line in error.errors(include_url=False)]
+    return [(where(line), sentence(line)) for line in error.errors()]
 
 
 def where(line: ErrorDetails) -> Loc:

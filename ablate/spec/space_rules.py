@@ -130,7 +130,7 @@ def _check_baseline(space: SpaceFields) -> None:
         try:
             space.composer.lay_over_baseline(applied)
         except ValidationError as error:
-            lines = error.errors(include_url=False)
+            lines = error.errors()
             raise _at_switches(space, applied, lines, (switch, setting)) from None
 
 
@@ -139,7 +139,7 @@ def _check_setting(space: SpaceFields, switch: str, setting: str) -> None:
     try:
         space.composer.compose({switch: setting})
     except ValidationError as error:
-        lines = [line for line in error.errors(include_url=False) if line["type"] != "impossible"]
+        lines = [line for line in error.errors() if line["type"] != "impossible"]
         if lines:
             settings = {**space.baseline_settings, switch: setting}
             raise _at_switches(space, settings, lines, (switch, setting)) from None

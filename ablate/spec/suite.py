@@ -104,7 +104,7 @@ def with_first_task(space: Mapping[str, Any]) -> dict[str, Any]:
 
 def in_first_task(error: ValidationError, space: Mapping[str, Any]) -> ValidationError:
     """An error of `task`, which `with_first_task` has set, with the place where the space has it."""
-    lines = error.errors(include_url=False)
+    lines = error.errors()
     if not space.get("tasks") or any(line["loc"][:1] != (TASK,) for line in lines):
         return error
     return below(("tasks", str(next(iter(space["tasks"])))), error)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, Connection, case, func, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, func, select, type_coerce
 
 from ablate.store.records import (
     ENDED,
@@ -159,12 +159,12 @@ def _driver(connection: Connection, lease: LeaseRecord, at: datetime) -> DriverR
     counts = connection.execute(
         select(
             func.count().label("planned"),
-            _count(study_trials.c.state.in_(ENDED)).label("settled"),
-            _count(study_trials.c.state == TrialState.FAILED).label("failed"),
-            _count(study_trials.c.state == TrialState.RUNNING).label("running"),
+            func.count().filter(study_trials.c.state.in_(ENDED)).label("settled"),
+            func.count().filter(study_trials.c.state == TrialState.FAILED).label("failed"),
+            func.count().filter(study_trials.c.state == TrialState.RUNNING).label("running"),
             func.coalesce(func.sum(trials.c.attempts - 1), 0).label("retries"),
-            _count(ended).label("ended"),
-            func.coalesce(func.sum(case((ended, trials.c.flops))), 0.0).label("flops"),
+            func.count().filter(ended).label("ended"),
+            func.coalesce(func.sum(trials.c.flops).filter(ended), 0.0).label("flops"),
         )
         .select_from(study_trials)
         .join(studies, studies.c.id == study_trials.c.study_id)
@@ -194,10 +194,6 @@ def _failures(connection: Connection, study: str) -> tuple[FailedTrial, ...]:
         .limit(_MOST_FAILURES)
     )
     return tuple(FailedTrial(*row) for row in connection.execute(latest))
-
-
-def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
-    return func.count(case((condition, 1)))
 
 
 def _running(connection: Connection) -> tuple[RunningTrial, ...]:

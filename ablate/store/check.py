@@ -194,7 +194,7 @@ class _Rows:
                 cursor = self._connection.execute(f"SELECT * FROM {self._name}{order}")
                 names = [column[0] for column in cursor.description]
                 for row in cursor:
-                    identity = row if self._table is None else row[: max(1, len(self._table.primary_key))]
+                    identity = row if self._table is None else row[: len(self._table.primary_key)]
                     if not order or identity not in seen:
                         seen.add(identity)
                         yield dict(zip(names, row, strict=True))

@@ -145,7 +145,7 @@ def _all(connection: Connection, query: Select[Any]) -> list[dict[str, Any]]:
 
 def _of(connection: Connection, table: Table, column: Column[Any], values: Iterable[Any]) -> list[dict[str, Any]]:
     """The rows with one of these values, in the order of their keys."""
-    wanted = sorted(value for value in set(values) if value is not None)
+    wanted = [*{*values} - {None}]
     rows = queries.chunked(connection, wanted, lambda chunk: select(table).where(column.in_(chunk)))
     found = [dict(row._mapping) for row in rows]
     return sorted(found, key=lambda row: tuple(row[key.name] for key in table.primary_key))
@@ -262,7 +262,7 @@ def _insert_judged(
     database: Database, connection: Connection, name: str, record: StudyRecord, runs: Mapping[str, TrialRecord]
 ) -> None:
     assert record.judged is not None, "the record of a table says how it was read"
-    judged = asdict(record.judged) | {"paired": sorted(record.judged.paired)}
+    judged = asdict(record.judged) | {"paired": [*record.judged.paired]}
     now = datetime.now(UTC)
 
     def hashed(*parts: object) -> str:

@@ -104,7 +104,7 @@ def study_row(connection: Connection, where: str, name: str) -> Row[Any]:
     if row is not None:
         return row
     names = list(connection.execute(select(studies.c.name).order_by(studies.c.name)).scalars())
-    near = difflib.get_close_matches(name, names, n=3)
+    near = difflib.get_close_matches(name, names)
     raise NotFoundError(
         f"there is no study {name!r}",
         where=where,
@@ -202,9 +202,9 @@ def _shared_trials(connection: Connection, row: Row[Any]) -> tuple[SharedTrials,
         by_study.setdefault(name, {})[variant] = count
     shared = []
     for name, counts in by_study.items():
-        variants = tuple(variant for variant, count in counts.items() if count > 1 and variant != row.baseline)
-        if variants and counts.get(row.baseline, 0) > 1:
-            shared.append(SharedTrials(name, variants))
+        twice = [variant for variant, count in counts.items() if count > 1]
+        if len(twice) > 1 and row.baseline in twice:
+            shared.append(SharedTrials(name, tuple(variant for variant in twice if variant != row.baseline)))
     return tuple(shared)
 
 
@@ -218,7 +218,7 @@ def trials_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, Tri
 
 def trial_records(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, TrialRecord]:
     """The records of rows with `TRIAL_COLUMNS`, by key. What a dead driver left as running waits for the next run."""
-    ids = sorted({row.environment_id for row in rows if row.environment_id is not None})
+    ids = [*{row.environment_id for row in rows} - {None}]
     rows_of_ids = chunked(connection, ids, lambda chunk: select(environments).where(environments.c.id.in_(chunk)))
     environment: dict[int | None, Any] = {None: None}
     environment.update((row.id, readable(Environment, row.content) or row.content) for row in rows_of_ids)

@@ -192,7 +192,7 @@ class StoreReader:
 
     def codes(self, identities: Sequence[str]) -> dict[str, dict[str, Any]]:
         """What these identities of code stand for, by identity; unknown ones are left out."""
-        wanted = sorted({identity for identity in identities if identity})
+        wanted = [*{*identities} - {""}]
         with self._database.reading() as connection:
             rows = queries.chunked(
                 connection, wanted, lambda chunk: select(codes.c.hash, codes.c.content).where(codes.c.hash.in_(chunk))

@@ -58,7 +58,7 @@ _Record = TypeVar("_Record")
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter  # a tenth of a second, which `ablate list` does not need
+    from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
@@ -76,15 +76,14 @@ def read(kind: type[_Record], values: Mapping[Any, Any]) -> _Record:
     Raises:
         ValueError: A value cannot be read; the message names the field and says why.
     """
+    from pydantic import ValidationError  # a tenth of a second, which `ablate list` does not need
+
     try:
         record: _Record = _adapter(cast(Any, kind)).validate_python(
             dict(values) if isinstance(values, Mapping) else values
         )
-    except ValueError as error:
-        details = getattr(error, "errors", None)
-        if details is None:
-            raise
-        first = details(include_url=False, include_input=False, include_context=False)[0]
+    except ValidationError as error:
+        first = error.errors()[0]
         place = ".".join(str(part)[:40] for part in first["loc"])
         raise ValueError(f"`{place}`: {first['msg'][:200]}") from None
     return record
@@ -309,9 +308,7 @@ def _read_recording(row: Mapping[str, Any]) -> None:
 _READERS: dict[str, Callable[[Mapping[str, Any]], object]] = {
     "studies": lambda row: read(StudyRecord, study_values(row) | {"variants": (), "planned": ()}),
     "variants": lambda row: read(VariantRecord, {**row, "name": "", "settings": {}}),
-    "study_variants": lambda row: variant_record(
-        {**row, "hash": row["variant_hash"], "spec": {}, "parameters": 0, "activation_bytes": None}
-    ),
+    "study_variants": lambda row: variant_record({**row, "hash": row["variant_hash"], "spec": {}, "parameters": None}),
     "environments": lambda row: read(Environment, row["content"]),
     "trials": _read_trial,
     "codes": lambda row: read(dict[str, Any], row["content"]),

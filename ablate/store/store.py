@@ -461,7 +461,7 @@ def _count_replaced(
 
 def _pairs(finished: Mapping[str, int], baseline: str) -> int:
     """How many seeds the baseline and some variant have finished, at the most."""
-    others = [count for name, count in finished.items() if name != baseline]
+    others = (count for name, count in finished.items() if name != baseline)
     return min(finished.get(baseline, 0), max(others, default=0))
 
 

@@ -90,11 +90,10 @@ class FreeText(TypeDecorator[str]):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str:
         """Replace characters that databases cannot store."""
-        if value is None:
-            return None
-        return value.replace("\0", "�").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        text: str = value.replace("\0", "�")
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class _Word(TypeDecorator[Any]):
@@ -106,7 +105,7 @@ class _Word(TypeDecorator[Any]):
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
         """Convert to the value."""
-        return None if value is None else value.value
+        return value.value
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
         """The member of a word; an unknown word is returned unchanged."""

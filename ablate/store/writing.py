@@ -111,7 +111,7 @@ class Writer:
         """Write points of curves, except those of trials that this driver does not run."""
         with self._database.writing() as connection:
             running: set[str] = set()
-            for keys in queries.chunks(sorted({row["trial_key"] for row in rows})):
+            for keys in queries.chunks([*{row["trial_key"] for row in rows}]):
                 running.update(connection.execute(self._running, {"keys": keys, "by": driver}).scalars())
             if ours := [row for row in rows if row["trial_key"] in running]:
                 connection.execute(self._put_points, ours)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -104,24 +105,9 @@ def recordings(points: int) -> tuple[Recording, ...]:
 
 
 def as_record(written: TrialOutcome, environment: Environment = HERE) -> TrialRecord:
-    """The expected record of a trial whose outcome was written."""
-    return TrialRecord(
-        key=written.key,
-        variant_hash=written.variant_hash,
-        seed=written.seed,
-        state=written.state,
-        metrics=written.metrics,
-        steps=written.steps,
-        seconds=written.seconds,
-        tokens=written.tokens,
-        flops=written.flops,
-        stopped_at=written.stopped_at,
-        reason=written.reason,
-        data_fingerprint=written.data_fingerprint,
-        started_at=written.started_at,
-        finished_at=written.finished_at,
-        environment=environment,
-    )
+    """The expected record of a trial whose outcome was written: every field that both have."""
+    same = {one.name for one in fields(TrialRecord)} & {one.name for one in fields(TrialOutcome)}
+    return TrialRecord(**{name: getattr(written, name) for name in same}, environment=environment)
 
 
 def begin(store: Store, names: Sequence[str] = ("baseline", "no_norm"), seeds: int = 2, study: str = "s") -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import update
-from store_samples import HERE, begin, curve, digest, now, outcome, sql, start
+from store_samples import HERE, begin, curve, digest, draft, now, outcome, planned, sql, start, variant
 
 from ablate.store import Lease, Store, TrialState, WorkerRecord, open_store
 from ablate.store.activity import HEARTBEAT_TIMEOUT
-from ablate.store.records import FailedTrial
+from ablate.store.records import FailedTrial, RunningTrial
 from ablate.store.tables import leases
 
 WORKER = WorkerRecord("node-7", "cuda: 1 x NVIDIA H200", 4711)
@@ -23,8 +25,12 @@ def begin_trial(store: Store, lease: Lease, name: str, seed: int, attempts: int 
 
 
 def test_what_a_driver_runs_and_where(store: Store) -> None:
-    begin(store, seeds=3)
+    training = {"steps": 9, "precision": "bf16"}
+    variants = [replace(variant(name), spec={"training": training}) for name in ("baseline", "no_norm")]
+    store.begin_study(draft("s"), variants, [planned(one.name, seed) for one in variants for seed in range(3)])
     with store.lease("s") as lease:
+        (idle,) = store.activity().drivers
+        assert (idle.planned, idle.running, idle.retries) == (6, 0, 0)
         assert begin_trial(store, lease, "baseline", 0)
         assert begin_trial(store, lease, "baseline", 1, attempts=2)
         assert begin_trial(store, lease, "no_norm", 0)
@@ -35,26 +41,38 @@ def test_what_a_driver_runs_and_where(store: Store) -> None:
         assert store.record_outcome(ended, HERE, lease.token)
         activity = store.activity()
         (driver,) = activity.drivers
-        assert (driver.study, driver.planned, driver.settled, driver.running, driver.failed) == ("s", 6, 1, 2, 0)
-        assert (driver.retries, driver.alive) == (1, True)
-        assert (driver.ended, driver.flops) == (0, 0.0), "it ended long before this driver began, says its record"
+        assert (driver.host, driver.pid, driver.alive) == (platform.node(), os.getpid(), True)
+        assert driver.since == driver.begin <= driver.heartbeat <= activity.at
+        counts = {"planned": 6, "settled": 1, "failed": 0, "running": 2, "retries": 1}
+        ended_before = {"ended": 0, "flops": 0.0, "failures": ()}  # before this driver began, says its record
+        found = {name: getattr(driver, name) for name in ("study", *counts, *ended_before)}
+        assert found == {"study": "s", **counts, **ended_before}
         assert abs(activity.at - now()) < timedelta(minutes=1)
         first, second = sorted(activity.running, key=lambda trial: trial.seed)
-        assert (first.key, first.study, first.variant, first.seed) == (key, "s", "baseline", 0)
-        assert (first.worker, first.attempts) == (WORKER, 1)
-        assert (first.step, first.val_loss) == (curve(3)[-1].step, curve(3)[-1].val_loss)
-        assert (second.worker, second.step, second.attempts) == (None, None, 2)
+        begun = {trial.seed: trial.started_at for trial in activity.running}
+        last = curve(3)[-1]
+        assert first == RunningTrial(
+            key, "s", "baseline", 0, last.step, 9, last.val_loss, 1, begun[0], WORKER, last.seconds, last.flops, "bf16"
+        )
+        again = digest(("baseline", 1))
+        assert second == RunningTrial(again, "s", "baseline", 1, None, 9, None, 2, begun[1], None, 0.0, 0.0, "bf16")
     assert store.activity().drivers == ()
     assert {trial.study for trial in store.activity().running} == {""}
 
 
-def test_throughput_counts_what_ended_since_the_driver_began(store: Store) -> None:
-    begin(store)
+def test_throughput_counts_what_ended_in_the_last_ten_minutes_since_the_driver_began(
+    store: Store, location: str
+) -> None:
+    begin(store, seeds=3)
     with store.lease("s") as lease:
-        for seed in (0, 1):
+        for seed, minutes in enumerate((11.0, 9.0, -0.1)):
             begin_trial(store, lease, "baseline", seed)
             ended = outcome("baseline", seed)
-            store.record_outcome(replace(ended, finished_at=now() + timedelta(seconds=1)), HERE, lease.token)
+            store.record_outcome(replace(ended, finished_at=now() - timedelta(minutes=minutes)), HERE, lease.token)
+        (driver,) = store.activity().drivers
+        assert (driver.ended, driver.flops) == (1, ended.flops)
+        with sql(location) as connection:
+            connection.execute(update(leases).values(acquired_at=now() - timedelta(hours=1)))
         (driver,) = store.activity().drivers
         assert (driver.ended, driver.flops) == (2, 2 * ended.flops)
 

@@ -6,19 +6,23 @@ import random
 import re
 import sqlite3
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 import pytest
-from store_samples import HERE, begin, digest, outcome
+from sqlalchemy import String, Text
+from store_samples import HERE, begin, digest, draft, outcome, planned, variant
 
 from ablate.errors import NotFoundError, StoreError, UnreadableWarning
-from ablate.store import Store, TrialState, open_store
+from ablate.store import Mark, Store, TrialState, WorkerRecord, open_store
 from ablate.store.check import _Rows, check_store
 from ablate.store.failures import LONGEST_VALUE
-from ablate.store.tables import metadata
+from ablate.store.records import DesignTraits, SpeedTiming
+from ablate.store.tables import FreeText, Role, State, metadata
 
 
 @pytest.fixture
@@ -60,10 +64,7 @@ def test_a_whole_store(store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "finding"),
     [
-        ("UPDATE trials SET state = 'finish' WHERE seed = 1", "trials: `state`"),
-        ("UPDATE trials SET metrics = '{\"val_loss' WHERE seed = 1", "trials: `metrics`"),
         ("UPDATE trials SET finished_at = '2025-99-30' WHERE seed = 1", "trials: `finished_at`"),
-        ("UPDATE trials SET reason = CAST(x'ff41' AS TEXT) WHERE seed = 1", "trials: `reason`"),
         ("UPDATE trials SET variant_hash = 'gone' WHERE seed = 1", "a row of trials refers to a row of variants"),
     ],
 )
@@ -78,6 +79,43 @@ def test_a_row_that_cannot_be_read_is_found_and_all_others_are_saved(
         keys = [digest((name, seed)) for name in ("baseline", "no_norm") for seed in range(2)]
         assert sorted(saved.trials(keys)) == sorted(digest((name, 0)) for name in ("baseline", "no_norm"))
         assert len(saved.curves([keys[0]])[keys[0]]) == 5
+
+
+UNREAD = {
+    *("study_variants.study_id", "study_variants.position", "study_trials.study_id", "study_trials.position"),
+    *("study_trials.state", "trials.environment_id", "marks.updated_at", "marks.starred", "study_variants.chosen"),
+}
+"""Columns that may hold any word: references, which the database checks, what no record has, and truth values."""
+
+
+def test_every_value_that_cannot_be_read_is_found(store: Path) -> None:
+    """In a store with a row in every table: what is no UTF-8, and a word where it is no value."""
+    with open_store(store) as opened, opened.lease("s"):
+        opened.begin_study(replace(draft("s", "other"), traits=DesignTraits()), [variant("other")], [])
+        opened.add_codes({"a": {"kinds": {}}})
+        opened.marks.put("study", "s", Mark(note="text"))
+        opened.plan_trials("s", [planned("other", 0)])
+        opened.record_timing(outcome("baseline", 0).key, SpeedTiming("b", (1.0,), (2.0,), "cpu"))
+        opened.record_worker(outcome("baseline", 0).key, WorkerRecord("host", "cpu", 1), 1)
+        with closing(sqlite3.connect(store)) as connection:
+            connection.execute(f"VACUUM INTO '{store.with_name('whole.db')}'")
+    whole = store.with_name("whole.db").read_bytes()
+    store.write_bytes(whole)
+    check = check_store(store)
+    assert check.findings == ()
+    assert {table.name for table in check.tables if table.whole} == {*metadata.tables, "alembic_version"}
+    found = defaultdict[str, set[tuple[bool, str]]](set)
+    for table in metadata.tables.values():
+        for column in (one for one in table.columns if one.name != "id"):  # which SQLite checks itself
+            words = isinstance(column.type, String | Text | FreeText) and not isinstance(column.type, State | Role)
+            for value in ("CAST(x'ff41' AS TEXT)", *(() if words else ("'damaged'",))):
+                store.write_bytes(whole)
+                change(store, f"UPDATE OR REPLACE {table.name} SET {column.name} = {value}")
+                damaged = {one.name: one.damaged for one in check_store(store).tables}[table.name]
+                found[value].add((bool(damaged), f"{table.name}.{column.name}"))
+    bad, word = found.values()
+    assert {column for noticed, column in bad if not noticed} == set()
+    assert {column for noticed, column in word if not noticed} == UNREAD
 
 
 def test_a_page_that_is_lost(store: Path, tmp_path: Path) -> None:

@@ -449,7 +449,7 @@ def test_what_was_declared_otherwise_when_trials_had_finished_is_kept(store: Sto
     assert store.record_outcome(outcome("baseline", 0), HERE)
     assert declare(0.05) == ()
     (first,) = declare(0.0001, "a claim")
-    assert (first.objective["margin"], first.claims, first.finished) == (0.05, [], 1)
+    assert (first.objective["margin"], first.claims, first.finished, first.pairs) == (0.05, [], 1, 0)
     assert first.until.tzinfo is not None
     assert store.record_outcome(outcome("baseline", 1), HERE)
     again, second = declare(0.05)
@@ -539,6 +539,7 @@ def test_seeds_that_are_changed_count_as_a_look_once_two_pairs_have_finished(
 def test_trials_that_an_earlier_study_compared_are_noticed(store: Store) -> None:
     begin(store, ["baseline", "no_norm"], seeds=2, study="first")
     begin(store, ["baseline", "no_value"], seeds=2, study="other")
+    assert store.study("other").studies == 1, "itself"
     for name in ("baseline", "no_norm", "no_value"):
         for seed in range(2):
             assert store.record_outcome(outcome(name, seed), HERE)
@@ -546,6 +547,9 @@ def test_trials_that_an_earlier_study_compared_are_noticed(store: Store) -> None
     assert store.study("second").shared == (SharedTrials("first", ("no_norm",)),), "the baseline alone is none"
     assert store.study("first").shared == (), "what came first was not seen before"
     assert store.study("second").studies == 3
+    one_of_it = [*(planned("baseline", seed) for seed in range(2)), planned("no_norm", 0)]
+    store.begin_study(draft("third"), [variant("baseline"), variant("no_norm")], one_of_it)
+    assert store.study("third").shared == (), "a single trial of it has no spread"
 
 
 def test_each_study_has_the_costs_of_its_own_variants(store: Store) -> None:

@@ -48,6 +48,7 @@ def test_a_second_driver_is_refused_with_the_holder_of_the_study(store: Store, l
         assert f"'s' is being run by process {os.getpid()} on " in str(caught.value)
         assert f"{now():%Y-%m-%d}" in str(caught.value)
         assert "same command again" in str(caught.value)
+        assert "expires after 60 seconds" in str(caught.value)
     with store.lease("s"):
         pass
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from datetime import UTC, timedelta, timezone
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_samples import HERE, as_record, begin, digest, outcome
@@ -23,7 +24,10 @@ from ablate.store import (
     TrialOutcome,
     TrialState,
     VariantRecord,
+    records,
 )
+from ablate.store.records import DesignTraits
+from ablate.store.rows import read
 
 # One store serves all examples: each writes under a name or key of its own.
 shared_store = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
@@ -82,6 +86,8 @@ outcomes = st.builds(
     started_at=times,
     finished_at=times,
     curve=curves,
+    parts=st.dictionaries(words, st.lists(numbers, min_size=1, max_size=3).map(tuple), max_size=2),
+    code=words,
 )
 
 
@@ -91,10 +97,10 @@ def test_a_trial(store: Store, written: TrialOutcome, environment: Environment) 
     begin(store)
     written = replace(written, key=digest(next(serial)))
     assert store.record_outcome(written, environment)
-    read = store.trial(written.key)
-    assert read == as_record(written, environment)
-    assert read.started_at is not None
-    assert read.started_at.utcoffset() == timedelta(0)
+    found = store.trial(written.key)
+    assert found == as_record(written, environment)
+    assert found.started_at is not None
+    assert found.started_at.utcoffset() == timedelta(0)
     assert store.curves([written.key]) == {written.key: written.curve}
 
 
@@ -122,9 +128,11 @@ def test_points_of_a_running_trial(store: Store, written: TrialOutcome) -> None:
         space=objects,
         text=texts,
         objective=st.fixed_dictionaries(
-            {"metric": words, "direction": st.just("maximize"), "margin": st.floats(1e-30, 1e30)}
+            {"metric": words, "direction": st.sampled_from(["minimize", "maximize"]), "margin": st.floats(1e-30, 1e30)}
         ),
         baseline=words,
+        trivial=st.dictionaries(words, st.dictionaries(words, numbers, max_size=2), max_size=2),
+        traits=st.builds(DesignTraits, *[st.booleans()] * len(fields(DesignTraits))),
     ),
     names=st.lists(words, unique=True, max_size=4),
     settings_of=st.dictionaries(words, words, max_size=3),
@@ -152,21 +160,66 @@ def test_a_study(
         PlannedTrial(digest((name, seed)), name, seed, role) for seed, role in roles.items() for name in names
     )
     store.begin_study(drafts, variants, planned)
-    read = store.study(drafts.name)
+    found = store.study(drafts.name)
     scouting = bool(roles) and all(role.scouts for role in roles.values())
-    assert (read.variants, read.scout_variants) == ((variants[:1], variants[1:]) if scouting else (variants, ()))
-    assert read.planned == tuple(trial for trial in planned if trial.role is TrialRole.COMPARISON)
-    assert read.confirm_trials == tuple(trial for trial in planned if trial.role is TrialRole.CONFIRMATION)
-    assert read.scout_trials == tuple(trial for trial in planned if trial.role.scouts)
-    for name in ("question", "source", "space", "text", "objective", "baseline"):
-        assert getattr(read, name) == getattr(drafts, name)
+    assert (found.variants, found.scout_variants) == ((variants[:1], variants[1:]) if scouting else (variants, ()))
+    assert found.planned == tuple(trial for trial in planned if trial.role is TrialRole.COMPARISON)
+    assert found.confirm_trials == tuple(trial for trial in planned if trial.role is TrialRole.CONFIRMATION)
+    assert found.scout_trials == tuple(trial for trial in planned if trial.role.scouts)
+    assert {one.name: getattr(found, one.name) for one in fields(StudyDraft)} == vars_of(drafts)
+
+
+def vars_of(record: Any) -> dict[str, Any]:
+    return {one.name: getattr(record, one.name) for one in fields(record)}
+
+
+ENDS: list[tuple[Any, Any, Any]] = [
+    (records.Amount, 0.0, 1e60),
+    (records.Count, 0, 2**63 - 1),
+    (records.Steps, 0, 2**53),
+    (records.Seed, -(2**63), 2**63 - 1),
+    (records.Metric, -1e100, 1e100),
+    (records.Margin, 1e-30, 1e30),
+    (records.Time, datetime(1970, 1, 2, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)),
+    (records.Name, "", "x" * 10_000),
+    (records.Text, "", "x" * 2**24),
+]
+
+
+@pytest.mark.parametrize(("kind", "least", "most"), ENDS)
+def test_what_is_read_ends_where_it_says(kind: Any, least: Any, most: Any) -> None:
+    """And a number is not its text, nor a truth value a number."""
+    if isinstance(least, str):
+        beyond: list[Any] = [f"{most}x", 1]
+    elif isinstance(least, float):
+        beyond = [math.nextafter(least, -math.inf), math.nextafter(most, math.inf), "1.5"]
+    else:
+        one: Any = 1 if isinstance(least, int) else timedelta(microseconds=1)
+        beyond = [least - one, most + one, str(least)]
+    assert [read(kind, value) for value in (least, most)] == [least, most]
+    for value in (*beyond, True, None):
+        with pytest.raises(ValueError, match="``: "):
+            read(kind, value)
+
+
+def test_a_space_has_parts_of_their_types() -> None:
+    """Whether the parts are valid is left to the readers of spaces."""
+    parts = ("task", "model", "training", "switches", "variants", "design", "objective")
+    assert read(records.Spec, {**{part: {} for part in parts}, "claims": [], "other": 1})
+    for name, value in (*((part, []) for part in parts), ("claims", {})):
+        with pytest.raises(ValueError, match="``: "):
+            read(records.Spec, {name: value})
 
 
 def test_recordings_are_kept_to_four_digits_and_what_is_not_finite_as_none(store: Store) -> None:
+    """Those of windows to twelve: they are compared."""
     begin(store)
     rows = [[1.23456789, math.nan], [math.inf, 1e-30]]
-    recording = Recording(3, {"gradients": {"block 1 mlp": -math.inf}, "map": {"block 1 mixer": rows}})
+    windows = {"val_loss": [1.23456789012345, None]}
+    recording = Recording(
+        3, {"gradients": {"block 1 mlp": -math.inf}, "map": {"block 1 mixer": rows}, "windows": windows}
+    )
     written = replace(outcome("baseline", 0), recordings=(recording,))
     assert store.record_outcome(written, HERE)
     kept = {"gradients": {"block 1 mlp": None}, "map": {"block 1 mixer": [[1.235, None], [None, 1e-30]]}}
-    assert store.recordings(written.key) == (Recording(3, kept),)
+    assert store.recordings(written.key) == (Recording(3, {**kept, "windows": {"val_loss": [1.23456789012, None]}}),)
