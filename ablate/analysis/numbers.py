@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ablate.stats import Interval
@@ -13,8 +14,8 @@ MISSING = "-"
 
 def decimals_for(margin: float, half_widths: Iterable[float]) -> int:
     """Decimals that show a tenth of the margin, however small, and with up to 8 the first digit of most half-widths."""
-    widths = sorted(width for width in half_widths if width > 0)
-    of_widths = -math.floor(math.log10(widths[len(widths) // 2])) if widths else 0
+    widths = [width for width in half_widths if width > 0]
+    of_widths = -math.floor(math.log10(statistics.median_high(widths))) if widths else 0
     return max(0, min(8, of_widths), -math.floor(math.log10(margin / 10)))
 
 
@@ -118,7 +119,7 @@ def duration(seconds: float | None) -> str:
     """< 1 s, 12 s, 3 min 05 s, 2 h 07 min, 3 d 4 h; a hyphen if it is not known."""
     if seconds is None:
         return MISSING
-    if 0 < seconds < 0.5:
+    if 0 < seconds <= 0.5:  # which is rounded to 0
         return "< 1 s"
     whole = round(seconds)
     if whole < 60:

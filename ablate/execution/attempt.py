@@ -138,8 +138,8 @@ class Attempt:
 
     def check_finite(self, objective: str) -> None:
         """Leave out metrics whose last value is not finite; without a finite objective the trial has diverged."""
-        self.counts_at = self.measured_at.get(objective)
-        if not math.isfinite(value := self.metrics.get(objective, 0.0)):
+        self.counts_at, value = self.measured_at.get(objective), self.metrics.get(objective)
+        if value is not None and not math.isfinite(value):
             self.diverged = Diverged(self.member, self.curve[-1].step, value, f"`{objective}`")
         self.metrics = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
 
@@ -245,10 +245,7 @@ class Dialogue:
     def unwanted(self, attempt: Attempt) -> bool:
         """Report the last point of a trial; whether every proposal that asked for the trial prunes it."""
         last, steps = attempt.curve[-1], attempt.trial.variant.spec.training.steps
-        if not self.design.prunes or last.val_loss is None or not steps:
-            return False
-        askers = self._askers.get(attempt.trial.key, ())
-        opinions = [self.design.watch(asker.point, asker.seed, last.step / steps, last.val_loss) for asker in askers]
+        opinions = [self._watch(asker, last, steps) for asker in self._askers.get(attempt.trial.key, ())]
         return bool(opinions) and all(opinions) and last.step < steps
 
     def end(self, ended: TrialOutcome | TrialRecord, steps: int, *, watched: bool) -> None:
@@ -269,9 +266,13 @@ class Dialogue:
         """Report the stored curve of a trial to a design that prunes."""
         if self.design.prunes:
             for point in self._curves([key])[key]:
-                if point.val_loss is not None:
-                    reached = point.step / max(1, self._ends[key].steps)
-                    self.design.watch(proposal.point, proposal.seed, reached, point.val_loss)
+                self._watch(proposal, point, self._ends[key].steps)
+
+    def _watch(self, proposal: Proposal, point: CurvePoint, steps: int) -> bool:
+        """Report a point to the design; whether it wishes the trial to end. Without steps there is nothing to end."""
+        if point.val_loss is None or not steps:
+            return False
+        return self.design.watch(proposal.point, proposal.seed, point.step / steps, point.val_loss)
 
     def _tell(self, proposal: Proposal, end: _End) -> None:
         if end.speed is not None:

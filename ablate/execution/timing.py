@@ -137,7 +137,7 @@ def time_study(run: StudyRun, baseline: Variant, bench: Bench, continues: Callab
     finished = run.ledger.settled(run.trials.values())
     for key, trial in run.trials.items():
         ended = key in finished and finished[key].state is TrialState.FINISHED
-        compared = trial.role in (TrialRole.COMPARISON, TrialRole.CONFIRMATION) and trial.variant.hash != baseline.hash
+        compared = trial.role in (TrialRole.COMPARISON, TrialRole.CONFIRMATION)
         if ended and compared and trial.variant.spec.training.steps:
             first.setdefault(trial.variant.hash, trial)
     seeds = Counter(trial.variant.hash for trial in run.trials.values())

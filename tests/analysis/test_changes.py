@@ -227,6 +227,7 @@ def test_titles_say_what_a_variant_is_and_no_two_are_alike() -> None:
     assert in_words("mixer=fnet is worse than mixer=fnet2, norm=none", titles) == (
         "attention mixer → fnet is worse than mixer=fnet2, norm=none"
     )
+    assert in_words("a=x-2 and a=x", {"a=x": "no a", "a=x-2": "half of a"}) == "half of a and no a"
     pair, alone = "norm=none:values=identity", "norm=none"
     assert effect_titles(record, [alone, pair]) == {
         alone: "no normalisation",

@@ -137,6 +137,50 @@ def test_sentences_and_evidence() -> None:
     assert "refuted: he is at least 0.031 worse than attention" in same["c-better"].sentence
 
 
+NUMBERS = {"difference", "low", "high", "confidence", "n", "seeds", "effect_size", "sign_flip_at_zero", "further_seeds"}
+"""What the evidence of a measured claim has besides what is claimed."""
+SUBJECT = {"variant": "he", "quantity": "val_loss"}
+
+
+@pytest.mark.parametrize(
+    ("made", "claimed", "others"),
+    [
+        (claim("better"), {"left": "he", "right": "attention"}, {"difference_of": "val_loss of he minus attention"}),
+        (claim("ordered", order=["he", "attention"]), {}, {"pairs": None}),
+        (
+            claim("grows", along="context"),
+            {"left": "he", "right": "attention", "along": "context"},
+            {
+                "positions": [64.0, 128.0, 256.0],
+                "difference_of": "val_loss of he minus attention, its change for each doubling",
+            },
+        ),
+        (claim(9.0, subject=SUBJECT, tolerance=0.2), {**SUBJECT, "expected": 9.0, "tolerance": 0.2}, {}),
+        (
+            claim(1.0, subject={**SUBJECT, "over": "attention"}, tolerance=0.2),
+            {**SUBJECT, "over": "attention", "expected": 1.0, "tolerance": 0.2},
+            {},
+        ),
+    ],
+    ids=["better", "ordered", "grows", "number", "ratio"],
+)
+def test_the_evidence_holds_what_was_claimed(
+    made: dict[str, Any], claimed: dict[str, Any], others: dict[str, Any]
+) -> None:
+    """Besides the numbers of a measured claim, and nothing else."""
+    store = store_with([made], {"attention": [3.0, 3.1, 3.2], "he": [2.5, 2.61, 2.69]})
+    if "along" in made:
+        store = trend_store(0.1, 0.002)
+        store.record = dataclasses.replace(store.record, space={**store.record.space, "claims": [made]})
+    if "subject" not in made:
+        claimed = claimed | {"metric": "val_loss", "margin": made["margin"]}
+    found, numbers = only(store).evidence, set() if "order" in made else NUMBERS
+    assert only(store).verdict != "undecided"
+    assert found.keys() == {*claimed, *others, *numbers}
+    assert claimed.items() <= found.items()
+    assert all(found[name] == value for name, value in others.items() if value is not None)
+
+
 def test_too_few_or_too_noisy_seeds_leave_it_undecided_and_say_how_many_would_decide() -> None:
     few = only(store_with([claim("better")], {"attention": [3.0], "he": [2.0]}))
     assert few.sentence == "undecided: at least 2 paired seeds are required, 1 finished"

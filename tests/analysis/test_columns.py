@@ -6,10 +6,13 @@ import io
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 from fake_store import FakeStore, fake_store
 from rich.console import Console
+from scipy import stats
 
 import ablate.analysis.columns as columns_module
 from ablate.analysis import read_study
@@ -21,6 +24,7 @@ from ablate.render.document import ablation_table
 from ablate.render.formats import Place, find_format
 from ablate.render.table import print_study
 from ablate.stats.hidden_noise import Tails
+from ablate.store.records import TrialState
 from dashboard.views.answer import ablation
 
 
@@ -99,9 +103,72 @@ def test_the_number_that_is_shown_is_the_one_that_machines_get() -> None:
         assert numbers.get(column.key) in (None, *column.values(row).values())
     for key, prefix in {"val_loss": "", "difference": "difference_", "relative_speed": "relative_speed_"}.items():
         assert values[f"{prefix}low"] < numbers[key] < values[f"{prefix}high"]
-    assert math.isclose(numbers["difference"], 0.2 + (1 / 90 - 1 / 100), rel_tol=1e-9)
     assert numbers["difference"] == values["difference"]
     assert numbers["val_loss"] == values["mean"] == row.metrics["val_loss"].mean
     assert numbers["parameter_change"] == values["parameter_change"] == pytest.approx(-1 / 9)
     assert json.loads(json.dumps(study_json(report)))["variants"][1]["table"] == values
     assert list(ablation_table(report).titles) == [column.title for column in columns(report)]
+
+
+def test_machines_get_every_number_of_each_row() -> None:
+    """Of a study whose numbers are all different, against numpy and scipy."""
+    losses = {"baseline": [3.0, 3.1, 3.25, 3.05], "a=x": [3.31, 3.42, 3.56, 3.34], "b=x": [3.02, 3.1, 3.27, 3.06]}
+    store = fake_store({name: ({"a": name}, 100 - at) for at, name in enumerate((*losses, "c=x"))}, seeds=4)
+    for name, ends in losses.items():
+        for seed, end in enumerate(ends):
+            slope = 0.0 if name == "baseline" else 0.001 * (1 + seed)
+            curve = [(step, end + (1200 - step) * (0.002 + slope)) for step in range(100, 1300, 100)]
+            store.add(name, seed, {"val_loss": end}, curve=curve)
+    for seed in range(4):
+        states = (TrialState.FINISHED, TrialState.DIVERGED, TrialState.PRUNED, TrialState.FAILED)
+        store.add("c=x", seed, {"val_loss": 2.0} if seed == 0 else {}, state=states[seed], stopped_at=seed)
+    rates, theirs = [1250.0, 1210.0, 1230.0], [1000.0, 990.0, 1010.0]
+    store.time("a=x", rates, theirs)
+    report = read_study(store, "a_study")
+    shown = columns(report)
+    baseline, ours, same, lost = (machine_row(row, shown) for row in report.variants)
+    gaps = np.subtract(losses["a=x"], losses["baseline"])
+    hedges = math.gamma(1.5) / math.sqrt(1.5)  # of three degrees of freedom
+    moved = -400 * 0.001 * np.arange(1, 5)  # over the last third
+
+    def interval(values: Any, prefix: str, *, logarithmic: bool = False) -> dict[str, Any]:
+        low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+        ends = [np.mean(values), low, high]
+        mean, low, high = map(pytest.approx, np.exp(ends) if logarithmic else ends)
+        return {prefix or "mean": mean, f"{prefix}{'_' if prefix else ''}low": low,
+                f"{prefix}{'_' if prefix else ''}high": high}  # fmt: skip
+
+    (row,) = (row for row in report.variants if row.name == "a=x")
+    assert ours == {
+        "variant": "a=x",
+        "hash": "hash of a=x",
+        "parameters": 99,
+        "parameter_change": pytest.approx(-0.01),
+        "planned": 4,
+        "finished": 4,
+        "diverged": 0,
+        "pruned": 0,
+        **interval(losses["a=x"], ""),
+        **interval(gaps, "difference"),
+        "pairs": 4,
+        "standard_error": pytest.approx(stats.sem(gaps)),
+        "effect_size": pytest.approx(hedges * np.mean(gaps) / np.std(gaps, ddof=1)),
+        "sign_flip_at_margin_p": 2 / 2**4,  # all four lie beyond the margin
+        "sign_flip_at_margin_floor": 2 / 2**4,
+        "verdict": "needed",
+        "reason": row.verdict_sentence,
+        "further_seeds": None,
+        "holds_together": True,
+        "steps_to_baseline": None,
+        "reached_baseline": 0,
+        "course": "shrinking",
+        **interval(moved, "movement"),
+        "provisional": True,
+        **interval(np.log(np.divide(rates, theirs)), "relative_speed", logarithmic=True),
+    }
+    assert same["reached_baseline"] == sum(a <= b for a, b in zip(losses["b=x"], losses["baseline"], strict=True))
+    assert (same["verdict"], same["holds_together"]) == ("undecided", False)
+    assert isinstance(same["further_seeds"], int)
+    assert [lost[name] for name in ("planned", "finished", "diverged", "pruned")] == [4, 1, 1, 1]
+    nothing = {"difference", "verdict", "reason", "pairs", "effect_size", "further_seeds", "holds_together", "course"}
+    assert {baseline[name] for name in nothing} == {None}

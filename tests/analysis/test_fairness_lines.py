@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fake_store import fake_store
 
-from ablate.analysis.fairness import MatchedBudgets, Spent, Tuned, Tuning, fairness_lines
+from ablate.analysis.fairness import (
+    MatchedBudgets,
+    Spent,
+    Tuned,
+    Tuning,
+    _at_edge,
+    fairness_lines,
+    longer_in_all,
+    read_matching,
+)
+from ablate.analysis.runs import VariantRuns, read_runs
 from ablate.analysis.study import read_study
 from ablate.analysis.warnings import support
 from ablate.roles import TrialRole
@@ -60,6 +72,80 @@ def test_edges_and_what_is_still_tuning_are_named() -> None:
     assert "lr over 1, 2, 3, by the mean val_loss on validation over seeds (1000)" in lines[0]
     assert lines[1] == "Still tuning: y."
     assert lines[2].startswith("* The best value lies at the edge of the grid for baseline:")
+
+
+@pytest.mark.parametrize(
+    ("grid", "edges"),
+    [([2, 1, 3.5], {1, 3.5}), ([1], {1}), ([1, True, 3], set()), (["a", "b"], set()), ([1, "b", 3], set())],
+)
+def test_the_edges_of_a_grid_are_its_least_and_its_greatest_number(grid: list[Any], edges: set[float]) -> None:
+    assert {value for value in grid if _at_edge(value, grid)} == edges
+
+
+@pytest.mark.parametrize(
+    ("match", "path", "relative"),
+    [
+        ({"equal": "tokens"}, "training.steps", 350 / 150),
+        ({"equal": "seconds"}, "training.steps", 45 / 15),
+        ({"equal": "flops"}, "training.steps", 5.0 / 1.5),
+        ({"equal": "parameters"}, "model.width", 900 / 1000),
+        ({"equal": "parameters", "by": "width"}, "model.width", 900 / 1000),
+        ({"equal": "parameters", "by": "mlp"}, "model.block.mlp.ratio", 900 / 1000),
+    ],
+)
+def test_a_matched_budget_is_that_of_the_mean_trial_over_the_baselines(
+    match: dict[str, str], path: str, relative: float
+) -> None:
+    store = fake_store({"baseline": ({}, 1000), "x": ({}, 900), "y": ({}, 800)}, seeds=2)
+    spec = {"training": {"steps": 7}, "model": {"width": 64}}
+    variants = tuple(replace(one, spec=spec) for one in store.record.variants)
+    store.record = replace(store.record, space={"match": match}, variants=variants)
+    for seed in range(2):
+        store.add(
+            "baseline", seed, {"val_loss": 2.0}, tokens=100 + 100 * seed, seconds=10.0 + 10 * seed, flops=1.0 + seed
+        )
+        store.add("x", seed, {"val_loss": 2.0}, tokens=300 + 100 * seed, seconds=40.0 + 10 * seed, flops=4.0 + 2 * seed)
+    found = read_matching(store.record, read_runs(store, store.record, "val_loss"))
+    assert (found.equal, found.path, found.axis) == (
+        match["equal"],
+        path,
+        match["equal"].replace("parameters", "steps"),
+    )
+    assert found.of["x"] == Spent(7, 64, 900, 350.0, 45.0, 5.0, pytest.approx(relative))
+    assert found.of["baseline"].relative == 1.0
+    assert found.of["y"].relative == (0.8 if match["equal"] == "parameters" else None), "no trial of it has ended"
+
+
+def trial(**amounts: float) -> Any:
+    return SimpleNamespace(**amounts)
+
+
+@pytest.mark.parametrize(
+    ("axis", "ours", "said"),
+    [
+        ("steps", 10, ""),
+        ("steps", 11, "trained 1 step more than the baseline"),
+        ("steps", 8, "trained 2 steps less than the baseline"),
+        ("tokens", 104, ""),
+        ("tokens", 96, ""),
+        ("tokens", 106, "trained on 1.06 times the tokens of the baseline"),
+        ("flops", 94, "trained on 0.94 times the flops of the baseline"),
+    ],
+)
+def test_what_stages_add_to_a_training_is_said_where_it_matters(axis: str, ours: int, said: str) -> None:
+    """Steps exactly, other budgets where they differ by more than a twentieth."""
+    variants = fake_store({"baseline": ({}, 1), "x": ({}, 1)}).record.variants
+    whole = {"baseline": 100 if axis != "steps" else 10, "x": ours}
+    of, runs = {}, {}
+    for variant in variants:
+        total = whole[variant.name]
+        stages = [trial(**{axis: 2}), trial(**{axis: 1})]
+        own = replace(variant, spec={"training": {"steps": total - 3}})
+        of[variant.name] = own
+        finished = {} if axis == "steps" else {3: trial(**{axis: total - 3})}
+        runs[variant.name] = VariantRuns({}, finished, {}, {}, stages={3: tuple(stages)})
+    assert longer_in_all(of["x"], of["baseline"], runs["x"], runs["baseline"], axis) == said
+    assert longer_in_all(of["x"], of["baseline"], *[VariantRuns({}, {}, {}, {})] * 2, axis) == "", "without stages"
 
 
 def test_what_was_tuned_before_the_study_is_distinguished_from_what_it_tunes() -> None:

@@ -16,7 +16,7 @@ from fake_store import FakeStore, fake_store
 from ablate.analysis import read_study
 from ablate.analysis.columns import columns, legend
 from ablate.analysis.runs import read_runs
-from ablate.analysis.slices import depths_of, read_slices
+from ablate.analysis.slices import depths_of, is_logarithmic, read_slices
 from ablate.render.as_json import study_json
 
 
@@ -57,6 +57,13 @@ def test_a_search_has_points_that_stand_alone() -> None:
     (found,) = read_slices(run(design, on_off("a", "b"), lambda s, v: 1.0), "a_study")
     assert found.scattered
     assert sum(len(line.points) for line in found.lines) == 9  # where the baseline stands is not known
+
+
+@pytest.mark.parametrize(
+    ("ends", "logarithmic"), [((1.0, 8.0), True), ((1.0, 7.9), False), ((0.0, 8.0), False), ((0.5, 4.0), True)]
+)
+def test_a_range_of_eight_or_more_above_0_is_logarithmic(ends: tuple[float, ...], logarithmic: bool) -> None:
+    assert is_logarithmic(ends) == logarithmic
 
 
 def test_other_designs_have_none() -> None:

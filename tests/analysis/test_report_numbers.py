@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,28 +14,56 @@ from fake_store import fake_store
 from rich.console import Console
 
 from ablate.analysis.findings import read_findings
-from ablate.analysis.numbers import count, decimals_for, fixed, percent, times, times_within, with_interval
+from ablate.analysis.numbers import (
+    count,
+    decimals_for,
+    duration,
+    few,
+    fixed,
+    interval_words,
+    new_part,
+    percent,
+    plural,
+    replaced,
+    scaled,
+    times,
+    times_within,
+    with_interval,
+)
 from ablate.analysis.study import read_study
 from ablate.render.formats import render_report
 from ablate.render.table import print_study
 from ablate.stats import Interval
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (812, "812"), (999, "999"), (1000, "1.00k"), (81_249, "81.2k"), (868_512, "869k"), (999_600, "1.00M"),
-     (8_120_000, "8.12M"), (124_439_808, "124M"), (1_300_000_000, "1.30B")],
-)  # fmt: skip
-def test_count(value: int, text: str) -> None:
-    assert count(value) == text
+def plural_trials(number: int) -> str:
+    return plural(number, "trial")
+
+
+WRITTEN: dict[Callable[[Any], str], dict[Any, str]] = {
+    count: {None: "-", 0: "0", 812: "812", 999: "999", 1000: "1.00k", 81_249: "81.2k", 868_512: "869k",
+            999_499: "999k", 999_500: "1.00M", 8_120_000: "8.12M", 124_439_808: "124M", 1_300_000_000: "1.30B",
+            999_499_999: "999M", 999_500_000_000: "1.00T", -1500: "-1.50k"},
+    percent: {None: "-", 0.0: "0%", 0.00001: "0%", -0.00001: "0%", 0.0004: "0%", 0.0006: "+0.1%", -0.127: "-13%",
+              0.064: "+6.4%", 0.0994: "+9.9%", 0.1: "+10%", -0.1: "-10%", 0.104: "+10%", 2.5: "+250%"},
+    times: {None: "-", 1.0: "1.00x", 0.954: "0.95x", 9.99: "9.99x", 9.995: "10x", 12.4: "12x"},
+    duration: {None: "-", 0: "0 s", 1e-9: "< 1 s", 0.5: "< 1 s", 0.51: "1 s", 59.4: "59 s", 59.6: "1 min 00 s",
+               185: "3 min 05 s", 3599: "59 min 59 s", 3600: "1 h 00 min", 7629: "2 h 07 min",
+               86_399: "23 h 59 min", 86_400: "1 d 0 h", 277_199: "3 d 4 h"},
+    scaled: {0: "0 ", 999.4: "999 ", 999.5: "1 k", 12.3e12: "12.3 T", 2e17: "200 P", 1e18: "1 E"},
+    plural_trials: {0: "0 trials", 1: "1 trial", 2: "2 trials", 1000: "1,000 trials"},
+    few: {("a",): "a", ("a", "b"): "a, b", ("a", "b", "c"): "a and 2 others"},
+    replaced: {("a → b", "a → c"): "a", ("a → b",): "", ("a → b", "c → b"): "", ("a", "b"): "", ("a → b", "a"): ""},
+    new_part: {"ReLU → GELU": "GELU", "keys → normalised ones": "keys → normalised ones", "no MLP": "no MLP"},
+}  # fmt: skip
+"""Functions that write a number or names, and what they write: on both sides of each place where the form changes."""
 
 
 @pytest.mark.parametrize(
-    ("fraction", "text"),
-    [(None, "-"), (0.0, "0%"), (0.00001, "0%"), (-0.00001, "0%"), (-0.127, "-13%"), (0.064, "+6.4%"), (2.5, "+250%")],
+    ("write", "value", "text"), [(write, *one) for write, cases in WRITTEN.items() for one in cases.items()]
 )
-def test_percent(fraction: float | None, text: str) -> None:
-    assert percent(fraction) == text
+def test_a_value_is_written_as_a_person_reads_it(write: Callable[[Any], str], value: Any, text: str) -> None:
+    assert write(value) == text
 
 
 def test_fixed() -> None:
@@ -42,23 +73,32 @@ def test_fixed() -> None:
     assert fixed(12.7, 0) == "13"
 
 
-def test_times() -> None:
-    assert [times(value) for value in (None, 1.0, 0.954, 12.4)] == ["-", "1.00x", "0.95x", "12x"]
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(None, 1.0, "-"), (1.0, None, "-"), (-math.inf, math.inf, "-"), (-math.inf, 1.0, "+1.0 or less"),
+     (1.0, math.inf, "+1.0 or more"), (-1.0, 1.0, "-1.0 to +1.0")],
+)  # fmt: skip
+def test_an_interval_in_words_has_the_ends_that_are_known(low: float | None, high: float | None, text: str) -> None:
+    assert interval_words(low, high, partial(fixed, decimals=1, sign=True)) == text
 
 
 @pytest.mark.parametrize(
     ("low", "high", "shown"),
-    [(1.02, 1.15, "1.08x [1.02, 1.15]"), (0.8, 1.6, "1.08x [0.80, 1.60]"), (0.8, 1.61, "-"), (0.01, 167.0, "-")],
-)
-def test_a_speed_within_more_than_a_factor_of_two_is_no_measurement(low: float, high: float, shown: str) -> None:
+    [(1.02, 1.15, "1.08x [1.02, 1.15]"), (0.8, 1.6, "1.08x [0.80, 1.60]"), (0.8, 1.61, "-"), (0.01, 167.0, "-"),
+     (1.08, 1.08, "1.08x"), (None, 1.1, "-"), (1.0, None, "-")],
+)  # fmt: skip
+def test_a_speed_within_more_than_a_factor_of_two_is_no_measurement(
+    low: float | None, high: float | None, shown: str
+) -> None:
     assert times_within(Interval(1.08, low, high, 4)) == shown
 
 
 def test_decimals_show_the_margin_and_the_interval() -> None:
     assert decimals_for(0.02, []) == 3
     assert decimals_for(0.02, [0.3, 0.08]) == 3
-    assert decimals_for(0.02, [0.0004, 0.0005, 0.0006]) == 4
-    assert decimals_for(50.0, [30.0]) == 0
+    assert decimals_for(0.02, [0.0006, 1e-9, 0.0005, 0.0]) == 4, "the middle one of three that are not 0"
+    assert decimals_for(0.02, [1e-9, 0.0005]) == 4, "the larger of two"
+    assert decimals_for(50.0, [30.0]) == decimals_for(500.0, [300.0]) == 0
     assert decimals_for(0.02, [1e-12]) == 8
     for margin in (1e-11, 3e-9, 2e-7, 0.05):
         assert float(fixed(margin, decimals_for(margin, [0.0]))) == pytest.approx(margin, rel=0.1), "and not 0.00000000"
@@ -73,6 +113,8 @@ def test_decimals_show_the_margin_and_the_interval() -> None:
         (0.5, 0.35, 0.55, "+0.50 [+0.35, +0.55]"),
         (-0.5, -0.71, -0.4, "-0.50 [-0.71, -0.40]"),
         (0.5, None, None, "+0.50"),
+        (0.5, None, 0.6, "+0.50"),
+        (0.5, 0.4, None, "+0.50"),
         (None, None, None, "-"),
     ],
 )

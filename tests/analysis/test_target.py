@@ -28,6 +28,7 @@ from ablate.analysis.why import why
 from ablate.render.answer import answer_text, print_why
 from ablate.render.as_json import study_json
 from ablate.render.formats import Place, find_format
+from ablate.stats.bounds import at_least, at_most
 from ablate.store.records import CurvePoint, SpeedTiming
 
 REACH, MARGIN, END = 1.9, 0.05, 1200
@@ -124,6 +125,11 @@ def test_verdicts_are_t_tests_of_the_ratio_at_each_seed() -> None:
             stats.ttest_1samp(logs, math.log(1 - MARGIN), alternative="less").pvalue
         )
     assert [found[name].verdict_word for name in ("same", "slow", "fast")] == ["not worse", "worse", "better"]
+    same, slow, fast = (found[name].verdict.bound for name in ("same", "slow", "fast"))  # type: ignore[union-attr]
+    said = " ".join(read_study(studied(times), "a_study").answer.sentences)
+    assert f"slow (steps_to_1.9 at least {at_least(100 * slow.low, 100 * MARGIN)} % higher)" in said
+    assert f"fast (steps_to_1.9 at least {at_least(-100 * fast.high, 100 * MARGIN)} % lower)" in said
+    assert f"same (steps_to_1.9 at most {at_most(100 * same.high, 100 * MARGIN)} % higher)" in said
 
 
 CENSORED = {

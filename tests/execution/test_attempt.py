@@ -34,6 +34,8 @@ def point(step: int, *losses: float, **more: Any) -> Measurement:
 def test_a_curve_has_one_point_for_each_step_and_its_own_member(folder: Path) -> None:
     attempt = attempt_of(folder)
     assert (attempt.left, attempt.is_whole) == (1.0, False)
+    never = attempt.outcome("it broke")
+    assert (never.steps, never.seconds, never.tokens, never.flops, never.curve) == (0, 0.0, 0, 0.0, ())
     assert attempt.add(point(2, 5.0)) == CurvePoint(2, 1.0, 32, 200.0, 5.0, 5.0)
     assert attempt.left == 0.75
     parts = {"val_loss": [[9.0, 1.0], [8.0, 2.0]]}
@@ -90,7 +92,7 @@ def test_a_failure_counts_before_a_divergence_and_that_before_the_end_by_a_desig
     folder: Path, failure: str, pruned: int | None, diverged: Diverged | None
 ) -> None:
     attempt = attempt_of(folder)
-    attempt.add(point(4, 5.0))
+    attempt.add(point(4, 5.0, parts={"val_loss": [[9.0, 1.0], [8.0, 2.0]]}))
     attempt.pruned_at, attempt.diverged, attempt.parted = pruned, diverged, "its pack was split"
     outcome = attempt.outcome(failure)
     if failure:
@@ -102,7 +104,7 @@ def test_a_failure_counts_before_a_divergence_and_that_before_the_end_by_a_desig
     else:
         expected = TrialState.FINISHED, "its pack was split"
     assert (outcome.state, outcome.reason) == expected
-    assert bool(outcome.metrics) == (outcome.state is TrialState.FINISHED)
+    assert bool(outcome.metrics) == bool(outcome.parts) == (outcome.state is TrialState.FINISHED)
     assert outcome.stopped_at == (6 if diverged else pruned)
 
 
@@ -121,6 +123,7 @@ def test_a_trial_whose_objective_is_not_finite_has_diverged_and_other_metrics_ar
     assert finite or outcome.reason == f"`val_loss` was {loss} at step 8"
     attempt.check_finite("val_other")
     assert attempt.counts_at is None, "of a metric that it lacks nothing is said"
+    assert (attempt.diverged is None) == finite
 
 
 def test_a_point_of_a_curve_has_only_what_was_measured_there() -> None:

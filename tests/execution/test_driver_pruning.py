@@ -148,6 +148,8 @@ def test_a_trial_ends_once_all_that_asked_for_it_agree_and_not_at_its_last_step(
     assert record.stopped_at == (agreed if ends else None)
     reached = [step / STEPS for step in range((agreed or 0) + 1 if ends else STEPS + 1)]
     assert designs[-1].heard == dict.fromkeys(names, reached), "each hears of every point, whatever another wishes"
+    run(store, folder, pruning=None)
+    assert designs[-1].heard == dict.fromkeys(names, reached), "from the store as from the trial"
 
 
 def test_without_pruning_it_is_trained_to_its_end(store: Store, folder: Path) -> None:

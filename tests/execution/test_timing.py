@@ -20,7 +20,7 @@ from ablate.metrics import CACHE, DECODE, PREFILL
 from ablate.planning.planner import make_plan
 from ablate.spec.reading import with_rung
 from ablate.store import Store, open_store
-from ablate.store.records import SpeedTiming
+from ablate.store.records import InferenceCost, SpeedTiming
 from ablate.training.pack import Pack
 
 BENCH = Bench(torch.device("cpu"), 1, "cpu", seconds=0.0)
@@ -53,7 +53,30 @@ def test_steps_in_turns_give_the_ratio_whatever_else_the_machine_does(
     ratios = [ours / theirs for ours, theirs in zip(timing.rates, timing.baseline_rates, strict=True)]
     assert max(timing.baseline_rates) > 2 * min(timing.baseline_rates), "the load moved"
     assert sorted(ratios)[len(ratios) // 2] == pytest.approx(1 / 3, rel=0.5)
-    assert time_side_by_side(variant, baseline, made.costs.prepare, BENCH, lambda: False) is None
+
+
+@pytest.mark.parametrize("stopped", range(4))
+def test_a_stop_in_any_part_of_a_timing_leaves_nothing(
+    stopped: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training, reading and writing are timed one after the other; none of them is stored without the others."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ablate.execution.timing._ROUND_SECONDS", 0.001)
+    rates = [((1.0 + part,), (5.0 + part,)) for part in range(3)]
+    parts = iter([*rates[:stopped], None, None, None])
+    monkeypatch.setattr("ablate.execution.timing._in_turns", lambda *_: next(parts))
+    made = planner(tmp_path)
+    baseline, variant, *_ = make_plan(made).variants
+    bench = replace(BENCH, description="some", inference=True)
+    timing = time_side_by_side(variant, baseline, made.costs.prepare, bench)
+    if stopped < 3:
+        assert timing is None
+        return
+    assert timing is not None
+    *measured, cache = timing.inference
+    assert replace(timing, inference=()) == SpeedTiming(baseline.hash, *rates[0], "some")
+    assert measured == [InferenceCost(PREFILL, *rates[1]), InferenceCost(DECODE, *rates[2])]
+    assert cache.quantity == CACHE
 
 
 class Turn:
