@@ -234,15 +234,17 @@ def _confirmations(
     changes: Mapping[str, Change],
 ) -> Iterator[Confirmation]:
     """The steps that have ended on fresh seeds, up to the first that has not."""
-    allowances = read_allowances(confirming(record), fresh, tuning) if fresh else None
+    if not fresh:
+        return
+    allowances = read_allowances(confirming(record), fresh, tuning)
     rule = replace(rule_of(record), schedule=seed_schedule(confirming(record)))
     unlearnt = nothing_learnt_by(record, runs)
     for step in path:
-        own, baseline = fresh.get(step.standing.variant), fresh.get(record.baseline)
-        if own is None or baseline is None or allowances is None or not own.has_ended or not baseline.has_ended:
-            return
         name = step.standing.variant
-        difference, verdict = compare_trials(name, own, baseline, rule=rule, allowances=allowances)
+        sides = [fresh[of] for of in (name, record.baseline) if of in fresh]
+        if len(sides) < 2 or not all(side.has_ended for side in sides):
+            return
+        difference, verdict = compare_trials(name, *sides, rule=rule, allowances=allowances)
         verdict = withheld(verdict, unlearnt) if unlearnt else _in_words(verdict, changes[name])
         yield Confirmation(name, difference, verdict)
 

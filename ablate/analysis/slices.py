@@ -219,7 +219,7 @@ class Slice:
     direction: Direction | None
     logarithmic: bool
     lines: tuple[SliceLine, ...]
-    scattered: bool
+    scattered: bool = False
     trained: float | None = None
 
 
@@ -283,7 +283,6 @@ def lengths_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Iterator
             direction=record.objective["direction"],
             logarithmic=True,
             lines=tuple(lines),
-            scattered=False,
             trained=next(iter(trained.values())) if len({*trained.values()}) == 1 else None,
         )
 
@@ -322,7 +321,7 @@ def depths_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[Sli
             lines += [SliceLine(variant.name, points)] if points else []
         if len(blocks) > 1:
             metric = inside_name(measure, initial=initial)
-            found.append(Slice(stack, metric, None, logarithmic=False, lines=tuple(lines), scattered=False))
+            found.append(Slice(stack, metric, None, logarithmic=False, lines=tuple(lines)))
     return tuple(found)
 
 

@@ -12,12 +12,13 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis.fairness import Tried, Tuned, Tuning
-from ablate.analysis.judging import read_allowances
+from ablate.analysis.judging import read_allowances, tail_words
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import read_runs, seed_schedule
 from ablate.analysis.study import read_study
 from ablate.stats import ExtendedSeeds, SeedSchedule
 from ablate.stats.calibrate import rate
+from ablate.stats.hidden_noise import Tails
 from ablate.store.records import Declaration, TrialState
 
 MARGIN, SD = 0.05, 0.02
@@ -194,3 +195,14 @@ def test_a_value_that_two_seeds_chose_leaves_its_regret_open(direction: str) -> 
     again = read_allowances(made.record, read_runs(made, made.record, "val_loss"), uneven)
     assert again.regret["norm=none"] == found.regret["norm=none"], "another variant's noise says nothing on it"
     assert again.regret["baseline"] > 0.0
+
+
+@pytest.mark.parametrize("skewness", [0.3, -0.3])
+@pytest.mark.parametrize("pooled", [True, False])
+def test_a_tail_is_described_by_its_side_and_whether_it_has_a_bound(skewness: float, pooled: bool) -> None:
+    tails = Tails(skewness, 0.1, 1 if not pooled else 8, low=False, high=True)
+    said = tail_words(tails)
+    side = "worse" if skewness > 0 else "better"
+    assert said.startswith(f"a few seeds end far {side} than the others (skewness {skewness:.1f} over ")
+    assert tails.pooled == pooled
+    assert said.endswith("do not decide" if pooled else "at least four with many seeds are required")

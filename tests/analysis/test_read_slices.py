@@ -123,6 +123,7 @@ def test_lengths_beyond_training_are_an_axis_with_the_trained_length_marked() ->
             made.add(name, seed, of_lengths | {"val_loss_at_32": 9.0})
     (found,) = read_slices(made, "a_study")
     assert (found.axis, found.metric, found.direction, found.trained) == ("context", "val_accuracy", "maximize", 16)
+    assert (found.logarithmic, found.scattered) == (True, False)
     assert [line.name for line in found.lines] == ["baseline", "m=b"]
     assert [(point.at, point.objective.mean) for point in found.lines[1].points] == [(16, 1.0), (32, 0.5), (64, 1.5)]
     gaps = [point.gap.difference for point in found.lines[1].points if point.gap]
@@ -143,6 +144,7 @@ def test_insides_are_lines_over_the_blocks() -> None:
     record = store.study("a_study")
     kurtosis, stream = depths_of(record, read_runs(store, record, "val_loss"))
     assert (kurtosis.axis, kurtosis.metric, stream.metric) == ("block", "inside_kurtosis", "inside_initial_stream_rms")
+    assert (kurtosis.direction, kurtosis.logarithmic, kurtosis.scattered) == (None, False, False)
     assert [line.name for line in kurtosis.lines] == ["baseline", "a=off"], "b=off has no result"
     assert [(point.at, point.objective.mean) for point in stream.lines[1].points] == [(0, 13.5), (1, 14.5), (2, 15.5)]
 
