@@ -12,10 +12,11 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis.fairness import Tried, Tuned, Tuning
-from ablate.analysis.judging import read_allowances, tail_words
+from ablate.analysis.judging import read_allowances, tail_words, worst_results
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.runs import read_runs, seed_schedule
+from ablate.analysis.runs import VariantRuns, read_runs, seed_schedule
 from ablate.analysis.study import read_study
+from ablate.analysis.warnings import assumption
 from ablate.stats import ExtendedSeeds, SeedSchedule
 from ablate.stats.calibrate import rate
 from ablate.stats.hidden_noise import Tails
@@ -201,8 +202,25 @@ def test_a_value_that_two_seeds_chose_leaves_its_regret_open(direction: str) -> 
 @pytest.mark.parametrize("pooled", [True, False])
 def test_a_tail_is_described_by_its_side_and_whether_it_has_a_bound(skewness: float, pooled: bool) -> None:
     tails = Tails(skewness, 0.1, 1 if not pooled else 8, low=False, high=True)
-    said = tail_words(tails)
+    said, assumed = tail_words(tails), assumption((), tails, 0, "seed")
     side = "worse" if skewness > 0 else "better"
     assert said.startswith(f"a few seeds end far {side} than the others (skewness {skewness:.1f} over ")
+    assert assumed == f"allows for a few seeds that end far {side} than the others"
     assert tails.pooled == pooled
     assert said.endswith("do not decide" if pooled else "at least four with many seeds are required")
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_worst_that_a_failed_trial_may_be_is_the_trivial_baseline(sign: float) -> None:
+    """Beside the baseline at that seed, or beside its best seed where it has none there."""
+    runs = VariantRuns({}, {}, {}, {}, failed=dict.fromkeys((9, 7, 5)))  # type: ignore[arg-type]
+    values, baseline = ({seed: sign * loss for seed, loss in of.items()} for of in (
+        {6: 3.0, 8: 3.4}, {9: 3.2, 8: 2.9, 7: 3.1},
+    ))  # fmt: skip
+
+    def worst(trivial: float | None, theirs: Any = baseline) -> tuple[float, ...]:
+        return worst_results(runs, values, theirs, None if trivial is None else sign * trivial, sign)
+
+    assert worst(4.0) == pytest.approx((4.0 - 2.9, 4.0 - 3.1, 4.0 - 3.2))
+    assert worst(3.4) == pytest.approx((3.4 - 2.9, 3.4 - 3.1, 3.4 - 3.2))
+    assert worst(3.39) == worst(None) == worst(4.0, {}) == (), "nothing bounds them"

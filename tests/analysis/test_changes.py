@@ -211,6 +211,10 @@ def test_parts_removed_one_by_one_are_not_said_to_be_removable_together() -> Non
     assert "You need: the skip around attention (val_loss at least 0." in said
     assert "higher without it)." in said
     assert "together" not in said
+    pairs = {"both": {"norm": "none", "values": "identity"}, "mixed": {"norm": "none", "mixer": "fnet"}}
+    undecided = answer(read_study(study_of(pairs, dict.fromkeys(pairs, 0.05)), "a_study"))
+    assert "removing the value projection and the normalisation together (both)" in undecided
+    assert "removing the normalisation and replacing the attention mixer by fnet (mixed)" in undecided
     alone = answer(read_study(study_of(singles("norm=none"), {}), "a_study"))
     assert "You can remove: the normalisation (val_loss at most" in alone
 

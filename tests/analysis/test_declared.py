@@ -14,14 +14,14 @@ from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis.declarations import LEFT_OUT, NAMED_BY_USERS
 from ablate.analysis.report import StudyReport
-from ablate.analysis.study import read_study
+from ablate.analysis.study import _may_have_budgets, read_study
 from ablate.plugins import FAMILIES
 from ablate.render.as_json import study_json
 from ablate.roles import TrialRole
 from ablate.spec.base import Spec
 from ablate.spec.space import SpaceSpec
 from ablate.spec.space_fields import ResourcesSpec
-from ablate.store.records import Declaration, PlannedTrial, SharedTrials, TrialState
+from ablate.store.records import Declaration, DesignTraits, PlannedTrial, SharedTrials, TrialState
 
 
 def test_changed_declarations_are_reported_with_the_answer() -> None:
@@ -228,3 +228,36 @@ def test_json_has_what_was_declared_otherwise() -> None:
     assert [(one["finished"], one["dropped"]) for one in plain] == [(6, {})]
     assert plain[0]["changes"] == [{"path": "budgets", "before": [1, 2], "after": None}]
     assert json.loads(json.dumps(plain)) == plain
+
+
+def test_trials_of_another_version_of_a_kind_are_counted_by_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = redeclared({}, {})
+    kinds = {code: {"kinds": {"mlp mine": {"file": "mine.py", "modules": {}}}} for code in ("new", "old")}
+    kinds["old"]["kinds"] = {}
+    monkeypatch.setattr(store, "codes", lambda identities: {one: kinds[one] for one in identities})
+    store.record = replace(store.record, planned=tuple(replace(one, code="new") for one in store.record.planned))
+    for key, trial in store.trial_records.items():
+        store.trial_records[key] = replace(trial, code="new" if trial.seed == 2 else "old")
+    (said,) = [one for one in read_study(store, "a_study").answer.caveats if "--accept-changed-code" in one]
+    assert said.startswith("4 trials were trained with another version of the kind `mine` (mine.py; a user defines it")
+    del store.trial_records["baseline/0"], store.trial_records["a=x/0"], store.trial_records["a=x/1"]
+    (said,) = [one for one in read_study(store, "a_study").answer.caveats if "--accept-changed-code" in one]
+    assert said.startswith("1 trial was trained with")
+
+
+@pytest.mark.parametrize(
+    ("traits", "space", "may"),
+    [
+        ({}, {}, True),
+        ({"plans_points": False}, {}, False),
+        ({"sets_values": True}, {}, False),
+        ({}, {"budgets": [1, 2]}, False),
+        ({}, {"match": {"equal": "parameters"}}, True),
+        ({}, {"match": {"equal": "tokens"}}, False),
+    ],
+)
+def test_longer_training_is_advised_where_a_space_could_have_it(
+    traits: dict[str, bool], space: dict[str, Any], may: bool
+) -> None:
+    record = replace(fake_store({"baseline": ({}, 10)}).record, space=space, traits=DesignTraits(**traits))
+    assert _may_have_budgets(record) == may

@@ -48,6 +48,7 @@ def test_a_side_is_a_variant_a_trial_or_a_space(store: Path) -> None:
     assert (found.seeds, found.environment, found.ran, found.is_paired) == ((1,), (), True, True)
     assert found.metrics == found.shared_metrics == ("val_loss",)
     assert not read_diff("b.yaml", key, store).ran
+    assert read_diff("b.yaml", "sample/baseline", store).spec == (), "of a space, that of its baseline"
     YAML().dump({**SPACE, "question": "Another?"}, Path("c.yaml"))
     assert [change.path for change in read_diff("b.yaml", "c.yaml", store).spec] == ["question"]
 

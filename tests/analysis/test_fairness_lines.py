@@ -46,6 +46,7 @@ def test_nothing_tuned_and_equal_steps_say_nothing() -> None:
         ({"baseline": 1.0, "x": 1.0}, "All match the baseline exactly."),
         ({"baseline": 1.0, "x": 1.02, "y": 0.97}, "The furthest from the baseline: y, -3.00 %."),
         ({"baseline": 1.0, "x": None}, "steps from 100 to 101."),
+        ({"baseline": None, "x": None}, "steps from 100 to 101."),
     ],
 )
 def test_how_near_the_budgets_came(relative: dict[str, float | None], words: str) -> None:

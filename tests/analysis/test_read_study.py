@@ -12,6 +12,7 @@ from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, VariantRow, read_study
 from ablate.analysis.columns import columns
+from ablate.analysis.runs import pairs_windows
 from ablate.analysis.times import first_at
 from ablate.errors import NotFoundError
 from ablate.render.as_json import study_json
@@ -330,3 +331,12 @@ def test_values_that_are_lists_or_mappings_are_tuned_values(key: str) -> None:
     report = read_study(made, "a_study")
     cells = [column.text(report.baseline).text for column in columns(report) if column.key.startswith("tuned")]
     assert cells == [str(optimizer), "[0.9, 0.95]"]
+
+
+@pytest.mark.parametrize(("steps", "seeds", "pairs"), [(0, 1, True), (0, 2, False), (3, 1, False), (None, 1, False)])
+def test_windows_are_paired_of_one_model_that_is_not_trained(steps: int | None, seeds: int, pairs: bool) -> None:
+    made = fake_store(VARIANTS, seeds=seeds).record
+    spec = {"training": {} if steps is None else {"steps": steps}}
+    record = replace(made, variants=tuple(replace(one, spec=spec) for one in made.variants))
+    assert pairs_windows(record) == pairs
+    assert not pairs_windows(replace(record, baseline="another"))

@@ -8,15 +8,16 @@ import math
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
-from fake_store import FakeStore, fake_store
+from fake_store import NOON, FakeStore, fake_store
 from rich.console import Console
 from scipy import stats
 from vega import marks, series
 
 from ablate.analysis.findings import read_findings
-from ablate.analysis.status import read_workers, status_of
+from ablate.analysis.status import WorkerFailure, WorkerLoad, _seconds_left, read_workers, status_of
 from ablate.analysis.study import read_study
 from ablate.render.as_json import study_json
 from ablate.render.figures import curves
@@ -27,6 +28,7 @@ from ablate.render.terminal.studies import print_status, status_json
 from ablate.store.records import Activity, DriverRecord, FailedTrial, RunningTrial, TrialState, WorkerRecord
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+AT_8 = datetime(2026, 1, 5, 8, tzinfo=UTC)
 DRIVER = DriverRecord(
     study="s",
     host="head",
@@ -69,6 +71,26 @@ def test_throughput_and_time_left() -> None:
     assert study.seconds_left == pytest.approx(57.5 * 120)
 
 
+def test_a_study_that_has_just_begun_or_is_nearly_done_has_no_negative_time() -> None:
+    """Counts are per second from the first on; a trial that runs may be further than the counts say."""
+    (begun,) = status_of(active(replace(DRIVER, begin=AT))).studies
+    assert (begun.trials_per_hour, begun.flops_per_second) == (5 * 3600, 5e15)
+    (done,) = status_of(active(replace(DRIVER, planned=42), running=(RUNNING,))).studies
+    assert (done.left, done.seconds_left) == (0, 0.0)
+
+
+@pytest.mark.parametrize(("ended", "planned"), [(0, 5), (1, 5), (2, 2), (2, 5), (20, 23), (30, 41)])
+def test_the_time_left_follows_the_pace_of_the_latest_twenty(ended: int, planned: int) -> None:
+    """Trials that become slower, in any order; those whose times are not known are still to come."""
+    at = [AT + timedelta(seconds=number**2) for number in range(ended)]
+    trials = [SimpleNamespace(started_at=AT, finished_at=one) for one in random.Random(2).sample(at, ended)]
+    trials += [SimpleNamespace(started_at=AT, finished_at=None), SimpleNamespace(started_at=None, finished_at=AT)]
+    first = max(0, ended - 20)
+    known = ended > 1 and planned > ended
+    pace = ((ended - 1) ** 2 - first**2) / (ended - 1 - first) if known else 0.0
+    assert _seconds_left(trials, planned) == (pytest.approx((planned - ended) * pace) if known else None)  # type: ignore[arg-type]
+
+
 def test_no_time_is_estimated_before_a_trial_has_ended() -> None:
     (study,) = status_of(active(replace(DRIVER, ended=0, flops=0.0))).studies
     assert (study.trials_per_hour, study.seconds_left) == (None, None)
@@ -104,9 +126,9 @@ def test_the_json_is_plain_and_complete() -> None:
 def test_trials_are_counted_where_they_ended_and_failures_are_reported() -> None:
     made = fake_store({"baseline": ({}, 10), "x": ({"s": "x"}, 5)})
     for seed in (0, 1, 2):
-        made.add("baseline", seed, {"val_loss": 1.0}, seconds=2.0, tokens=100)
+        made.add("baseline", seed, {"val_loss": 1.0}, seconds=2.0, tokens=100, flops=3.0)
         state = TrialState.DIVERGED if seed == 1 else TrialState.FINISHED
-        made.add("x", seed, {}, state=state, seconds=1.0, tokens=10)
+        made.add("x", seed, {}, state=state, seconds=1.0, tokens=10, flops=0.5, reason="no\nTraceback")
     *others, last = made.record.planned  # what confirms trained on a machine too
     made.record = replace(made.record, planned=tuple(others), confirm_trials=(last,))
     places = {"baseline/0": ("a", 1), "baseline/1": ("a", 1), "baseline/2": ("b", 2), "x/1": ("b", 1)}
@@ -118,16 +140,16 @@ def test_trials_are_counted_where_they_ended_and_failures_are_reported() -> None
             finished_at=None if key == "x/1" else datetime(2026, 1, 5, 9 - attempts, int(key[-1]), tzinfo=UTC),
         )
     loads, failures = read_workers(made, made.record.name)
-    counts = {one.host: (one.trials, one.diverged, one.failed) for one in loads}
-    assert counts["a"] == (2, 0, 0)
-    assert counts["b"] == (2, 1, 0)
+    assert [one for one in loads if one.host] == [
+        WorkerLoad("a", "cpu", 2, 0, 0, 4.0, 200, 6.0, (AT_8, AT_8 + timedelta(minutes=1)), NOON),
+        WorkerLoad("b", "cpu", 2, 0, 1, 3.0, 110, 3.5, (AT_8 - timedelta(minutes=58),), NOON),
+    ], "of one of b nobody knows when it ended"
     assert sum(one.trials for one in loads) == 6
-    assert next(one.tokens_per_second for one in loads if one.host == "a") == pytest.approx(50.0)
-    assert [time.minute for one in loads if one.host == "a" for time in one.ended_at] == [0, 1]
-    assert [len(one.ended_at) for one in loads if one.host == "b"] == [1], "of the other nobody knows"
-    assert {(one.variant, one.seed, one.state, one.attempts) for one in failures} == {
-        ("baseline", 2, TrialState.FINISHED, 2),
-        ("x", 1, TrialState.DIVERGED, 1),
+    assert loads[0].tokens_per_second == pytest.approx(50.0)
+    assert replace(loads[0], seconds=0.0).tokens_per_second is replace(loads[0], tokens=0).tokens_per_second is None
+    assert set(failures) == {
+        WorkerFailure("baseline", 2, TrialState.FINISHED, 2, "b", ""),
+        WorkerFailure("x", 1, TrialState.DIVERGED, 1, "b", "no"),
     }
 
 

@@ -30,7 +30,11 @@ Values = Mapping[str, Mapping[str, Sequence[float]]]
 def suite(values: Values, claims: Sequence[Mapping[str, object]] = (), seeds: int = 3) -> FakeStore:
     tasks = list(next(iter(values.values())))
     store = fake_store(
-        {f"{variant}@task={task}": ({"task": task, "mixer": variant}, 100) for variant in values for task in tasks},
+        {
+            f"{variant}@task={task}": ({"task": task, "mixer": variant}, 100 + 15 * place)
+            for variant in values
+            for place, task in enumerate(tasks)
+        },
         seeds,
         metric="val_accuracy",
         direction="maximize",
@@ -89,6 +93,7 @@ def test_aggregate_is_the_mean_score_paired_by_seed(values: Values, report: Stud
         mean = row.metrics["score"]
         expected = scores(values[row.name])
         assert mean.mean == pytest.approx(expected.mean())
+        assert row.parameters == 115, "the mean of those of its tasks"
         if row.name == "baseline":
             continue
         paired = expected - scores(values["baseline"])
