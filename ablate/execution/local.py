@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
 from ablate.execution.engine import Engine
 from ablate.execution.environment import check_abilities, check_shard, check_shares, choose_device
 from ablate.execution.options import RunOptions, WorkerSettings
+from ablate.execution.own_trainer import end_of_log
 from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
 from ablate.execution.worker import worker_environment
 from ablate.locations import temporary_folder
@@ -33,8 +33,6 @@ from ablate.processes import child_environment, python_command
 _CLOSE_SECONDS = 2.0
 _GIB = 2**30
 _KERNEL_COUNTS = Path("/proc/vmstat")
-_LOG_BYTES = 4000
-"""The number of bytes that are kept of the output of a worker that died."""
 
 
 @dataclass(slots=True)
@@ -222,7 +220,8 @@ class LocalEngine(Engine):
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         if sys.platform == "linux" and code == -signal.SIGKILL and _killed_for_memory() > self._killed_for_memory:
             how += ", as the system was out of memory"
-        log = _tail(worker.log)
+        with worker.log:
+            log = end_of_log(worker.log)
         if code > 0 and not worker.ready:
             error = EngineError(
                 f"a worker {how} before it could train",
@@ -295,13 +294,6 @@ def _gpus() -> int:
     import torch
 
     return torch.cuda.device_count()
-
-
-def _tail(log: IO[bytes]) -> str:
-    with log:
-        size = log.seek(0, os.SEEK_END)
-        log.seek(max(0, size - _LOG_BYTES))
-        return log.read().decode(errors="replace").strip()
 
 
 def _killed_for_memory() -> int:

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from ablate.errors import DataError
 from ablate.execution import guard
@@ -39,7 +39,7 @@ _POLL_SECONDS = 0.1
 _END_SECONDS = 10.0
 """How long the guard may take to end a trainer before it is killed too."""
 _LOG_BYTES = 4000
-"""The bytes of the log that the reason of a failure shows."""
+"""The last bytes of what a process printed that the reason of a failure shows."""
 _LONGEST_LINE = 2**20
 _CHUNK, _MOST_BYTES = 2**24, 2**30
 """Bytes of a metrics file that are read at once, and of a whole one of JSON."""
@@ -179,11 +179,16 @@ def _how(code: str) -> str:
     return f"it ended with exit code {code}"
 
 
+def end_of_log(file: IO[bytes]) -> str:
+    """The end of what a process printed into a file."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _LOG_BYTES))
+    return file.read().decode(errors="replace").strip()
+
+
 def _tail(log: Path) -> str:
     with suppress(OSError), log.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _LOG_BYTES))
-        if text := file.read().decode(errors="replace").strip():
+        if text := end_of_log(file):
             return text
     return "(it printed nothing)"
 

@@ -20,6 +20,7 @@ from ablate.execution.attempt import curve_point
 from ablate.execution.engine import Observer
 from ablate.planning.plan import Trial
 from ablate.processes import hide_passwords
+from ablate.roles import TrialRole
 from ablate.store import Store
 from ablate.store.records import ENDED, CurvePoint, TrialOutcome
 from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession
@@ -116,18 +117,9 @@ class TrackingObserver(Observer):
                 continue
             variant = variants[planned.variant]
             run = _trial_run(
-                self._study,
-                planned.key,
-                {
-                    "variant": variant.name,
-                    "settings": variant.settings,
-                    "seed": planned.seed,
-                    "role": planned.role.value,
-                    "key": planned.key,
-                    "parameters": variant.parameters,
-                },
-                variant.spec,
-            )
+                self._study, planned.key, variant.name, variant.settings, planned.seed, planned.role,
+                variant.parameters, variant.spec,
+            )  # fmt: skip
             curve = store.curves([planned.key]).get(planned.key, ())
             result = _Result(record.state.value, dict(record.metrics), record.reason)
             whole = partial(_write_whole, key=planned.key, run=run, curve=curve, result=result, replaces=False)
@@ -317,28 +309,35 @@ def _of_training(point: CurvePoint) -> dict[str, float]:
 
 
 def _run_of(study: str, trial: Trial) -> TrackedRun:
-    variant = trial.variant
+    variant, spec = trial.variant, trial.variant.spec
+    parameters = variant.cost.parameters if spec.builds_model else None
     return _trial_run(
-        study,
-        trial.key,
-        {
-            "variant": variant.name,
-            "settings": dict(variant.settings),
-            "seed": trial.seed,
-            "role": trial.role.value,
-            "key": trial.key,
-            "parameters": variant.cost.parameters,
-        },
-        variant.spec.model_dump(mode="json"),
-    )
+        study, trial.key, variant.name, variant.settings, trial.seed, trial.role, parameters,
+        spec.model_dump(mode="json"),
+    )  # fmt: skip
 
 
-def _trial_run(study: str, key: str, about: Mapping[str, Any], spec: Mapping[str, Any]) -> TrackedRun:
+def _trial_run(
+    study: str,
+    key: str,
+    variant: str,
+    settings: Mapping[str, str],
+    seed: int,
+    role: TrialRole,
+    parameters: int | None,
+    spec: Mapping[str, Any],
+) -> TrackedRun:
     """The run of a trial. A parameter of the user's trainer may be named as what is said about a trial: `variant`."""
-    identity = f"{key[:24]}-{_digest(study)}"
-    name = (str(about["variant"]), f"seed {about['seed']}")
+    about = {
+        "variant": variant,
+        "settings": dict(settings),
+        "seed": seed,
+        "role": role.value,
+        "key": key,
+        "parameters": parameters,
+    }
     config = {**about, **{f"{path} (parameter)" if path in about else path: value for path, value in spec.items()}}
-    return TrackedRun(identity, study, name, config, {"role": str(about["role"])})
+    return TrackedRun(f"{key[:24]}-{_digest(study)}", study, (variant, f"seed {seed}"), config, {"role": role.value})
 
 
 def _digest(text: str) -> str:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
+import multiprocessing
+import os
 import socket
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -75,6 +79,53 @@ def _no_compiler(device: str) -> None:
 def test_a_difference_is_reported(loss: float, state: str) -> None:
     plain, other = (checks._Run([[3.0], [last]], 1.0, 1.0) for last in (2.0, loss))
     assert checks._compared("way", plain, other, 1e-4).state == state
+
+
+@pytest.mark.parametrize("step", [7, 8])
+def test_the_losses_of_the_first_eight_steps_are_compared(step: int) -> None:
+    plain, other = ([[3.0] for _ in range(12)] for _ in range(2))
+    other[step] = [3.5]
+    found = checks._compared("way", checks._Run(plain, 1.0, 1.0), checks._Run(other, 4.0, 1.0), 0.1)
+    assert (found.state, found.values) == (
+        "differs" if step < 8 else "ok", {"difference": 0.5 * (step < 8), "speed": 0.25},
+    )  # fmt: skip
+
+
+def test_blocks_that_could_not_be_compiled_are_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "check_compiler", lambda device: None)
+    plain = checks._Run([[3.0]], 1.0, 1.0)
+    for warning, state in (("", "ok"), ("ran as they are", "differs")):
+        monkeypatch.setattr(checks, "_run", lambda *_, said=warning, **__: checks._Run([[3.0]], 1.0, 1.0, said))
+        found = checks._compiled(torch.device("cpu"), plain)
+        assert (found.name, found.state) == ("compiled blocks", state)
+        assert found.says == warning or not warning
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process of torch may be forked there")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_two_processes_sum_a_tensor_or_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forked from this one, which uses one thread meanwhile, and of a small tensor."""
+    monkeypatch.setattr(
+        checks.multiprocessing, "get_context", lambda kind, get=multiprocessing.get_context: get("fork")
+    )
+    monkeypatch.setattr(checks, "_MEGABYTES", 1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = checks._exchange()
+        rate = found.values["megabytes_per_second"]
+        assert (found.name, found.state) == ("two processes", "ok")
+        assert found.says == f"1 MB summed in {1000 / rate:.0f} ms, {rate:,.0f} MB/s over gloo"
+        monkeypatch.setattr(torch, "full", lambda *_: torch.ones(3))
+        assert checks._exchange().state == "differs"
+        monkeypatch.setattr(checks, "_sum_together", lambda index, *_: os._exit(index))
+        found = checks._exchange()
+        assert (found.state, found.values) == ("differs", {})
+        monkeypatch.setattr(checks, "_sum_together", lambda index, *_: time.sleep(60 * index))
+        monkeypatch.setattr(checks, "_PATIENCE_SECONDS", 0.1)
+        assert checks._exchange().says == "two processes could not sum a tensor over gloo"
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize(("description", "efficiency"), [("cpu: some", None), ("cuda: 1 x NVIDIA H100 80GB HBM3", 0.5)])

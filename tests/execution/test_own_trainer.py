@@ -227,6 +227,7 @@ def test_the_last_value_of_each_metric_counts_and_curves_hold_only_what_was_meas
     assert points[1].metrics == {"test_accuracy": [0.5]}
     assert points[2].metrics == {"val_loss": [9.0], "test_accuracy": [0.5], "gradient": [math.inf]}
     assert points[2].train_loss == [2.0]
+    assert [point.tokens for point in points] == [0, 64, 64]
     assert points[2].measured_at == {"val_loss": 3, "test_accuracy": 5, "gradient": 5}
     assert curve_point(points[2], 0).val_loss is None
     assert any(event == Tick(4, [2.0]) for event in events)

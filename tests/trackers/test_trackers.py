@@ -30,6 +30,7 @@ from ablate.execution.local import LocalEngine
 from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Broken, Happened, Job, Message
 from ablate.execution.tracking import TrackingObserver
+from ablate.roles import TrialRole
 from ablate.spec.base import Family
 from ablate.store import Store, open_store
 from ablate.tables.logged import wandb_records
@@ -454,10 +455,19 @@ def test_a_run_that_a_tracker_cannot_take_costs_no_other(
 
 
 def test_parameters_of_a_trainer_take_no_name_that_is_ours() -> None:
-    about = {"variant": "size=large", "settings": {"size": "large"}, "seed": 3, "role": "comparison", "key": "k"}
     spec = {"trainer": {}, "variant": "b16", "role": "teacher", "key": 1, "settings": "none", "lr": 0.1}
-    run = tracking._trial_run("study", "k" * 64, about, spec)
-    assert (run.name, run.tags) == (("size=large", "seed 3"), {"role": "comparison"})
-    parameters = {name: run.config[f"{name} (parameter)"] for name in ("variant", "role", "key", "settings")}
-    assert parameters | {"lr": run.config["lr"]} == {name: spec[name] for name in (*parameters, "lr")}
-    assert about.items() <= run.config.items()
+    role = TrialRole.COMPARISON
+    run = tracking._trial_run("study", "k" * 64, "size=large", {"size": "large"}, 3, role, 7, spec)
+    assert (run.study, run.name, run.tags) == ("study", ("size=large", "seed 3"), {"role": "comparison"})
+    about = {"variant": "size=large", "settings": {"size": "large"}, "seed": 3, "role": "comparison", "key": "k" * 64}
+    clashing = {f"{name} (parameter)": spec[name] for name in ("variant", "role", "key", "settings")}
+    assert run.config == {**about, "parameters": 7, **clashing, "lr": 0.1, "trainer": {}}
+    others = ({"study": "other"}, {"key": "l" * 64})
+    usual = {"study": "study", "key": "k" * 64}
+    names = {tracking._trial_run(**{**usual, **one}, **AS_ABOVE).identity for one in ({}, *others)}
+    assert len(names) == 3, "a run of each trial in each study"
+
+
+AS_ABOVE: dict[str, Any] = {
+    "variant": "v", "settings": {}, "seed": 0, "role": TrialRole.COMPARISON, "parameters": None, "spec": {},
+}  # fmt: skip
