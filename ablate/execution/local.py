@@ -183,7 +183,7 @@ class LocalEngine(Engine):
         deadline = time.monotonic() + _CLOSE_SECONDS
         for worker in self._workers:
             try:
-                worker.process.wait(max(0.0, deadline - time.monotonic()))
+                worker.process.wait(deadline - time.monotonic())
             except subprocess.TimeoutExpired:
                 worker.process.kill()
                 worker.process.wait()

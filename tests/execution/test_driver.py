@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -302,12 +302,23 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> UseRounds:
     return use
 
 
+class Grown(Observer):
+    """Remembers by how many trials a plan has grown, and how many of them the store had."""
+
+    def __init__(self) -> None:
+        self.by: list[tuple[int, int]] = []
+
+    def extended(self, trials: Collection[Trial], settled: Collection[str]) -> None:
+        self.by.append((len(trials), len(settled)))
+
+
 def test_a_design_may_wait_for_results_and_gets_each_once(run: Run, store: Store, rounds: UseRounds) -> None:
     base, other = point(BASELINE), point("x", values="identity")
     script = [[Proposal(base, 0)], [Proposal(other, 0), Proposal(base, 1)], [Proposal(other, 1)]]
     made = rounds(script)
-    engine = ScriptedEngine()
-    assert counts(run(engine)) == {"trials": 4, "trained": 4}
+    engine, grown = ScriptedEngine(), Grown()
+    assert counts(run(engine, grown)) == {"trials": 4, "trained": 4}
+    assert grown.by == [(2, 0), (1, 0)]
     heard = [(trial.variant.name, trial.seed) for trial in (*engine.admitted.trials, *engine.expected)]
     assert heard == [(BASELINE, 0), ("x", 0), (BASELINE, 1), ("x", 1)], "the engine may have to make room"
     assert made[-1].values == [(BASELINE, 0, 1.0), ("x", 0, 1.0), (BASELINE, 1, 1.1), ("x", 1, 1.1)]
@@ -319,8 +330,9 @@ def test_a_design_may_wait_for_results_and_gets_each_once(run: Run, store: Store
     ]
     # Resumed, a fresh design hears the same from the store alone.
     first = made[-1]
-    engine = ScriptedEngine()
-    assert counts(run(engine)) == {"trials": 4, "reused": 4}
+    engine, grown = ScriptedEngine(), Grown()
+    assert counts(run(engine, grown)) == {"trials": 4, "reused": 4}
+    assert grown.by == [(2, 2), (1, 1)]
     assert made[-1] is not first
     assert made[-1].values == first.values
     assert engine.jobs == []

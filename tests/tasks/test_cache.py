@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ablate.errors import DataError
-from ablate.tasks.cache import MANIFEST, locate, open_array, prepare
+from ablate.tasks.cache import MANIFEST, locate, open_array, prepare, token_dtype
 
 KEY = "0123456789abcdef" * 4
 
@@ -250,3 +250,9 @@ def test_a_manifest_names_only_files_beside_it(tmp_path: Path, name: str) -> Non
     (folder / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(DataError, match=r"manifest of the prepared data cannot be read|not a regular file"):
         locate(tmp_path, fingerprint)
+
+
+@pytest.mark.parametrize(("vocabulary", "kept"), [(1, np.uint16), (1 << 16, np.uint16), ((1 << 16) + 1, np.uint32)])
+def test_ids_take_two_bytes_each_as_long_as_they_fit(vocabulary: int, kept: type) -> None:
+    assert token_dtype(vocabulary) is kept
+    assert np.iinfo(kept).max >= vocabulary - 1
