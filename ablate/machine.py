@@ -20,18 +20,18 @@ _UNLIMITED = 2**62
 """From here on a number in version 1 means that there is no limit; the kernel writes the largest multiple of a page."""
 
 
-def pin(places: Sequence[int]) -> None:
+def pin(indices: Sequence[int]) -> None:
     """Pin this process and its threads to cores, given by index among the cores that it may use.
 
     Does nothing if the system has no affinity, or fewer cores.
     """
     if sys.platform == "linux":
         cores = sorted(os.sched_getaffinity(0))
-        if places and max(places) < len(cores):
-            os.sched_setaffinity(0, [cores[place] for place in places])
+        if indices and max(indices) < len(cores):
+            os.sched_setaffinity(0, [cores[index] for index in indices])
 
 
-def places_for(worker: int, workers: int, threads: int) -> list[int]:
+def cores_for(worker: int, workers: int, threads: int) -> list[int]:
     """The indices of the cores to which a worker is pinned; empty unless all workers together use all cores.
 
     The system schedules fewer workers better, since it knows the other load. Workers in a container that limits

@@ -17,7 +17,7 @@ from ablate.analysis.runs import baselines_of
 from ablate.analysis.scaling import Scaling
 from ablate.analysis.trivial import with_article
 from ablate.errors import NotFoundError
-from ablate.spec.design import BASELINE, split_place
+from ablate.spec.design import BASELINE, split_axis
 from ablate.spec.paths import leaves
 from ablate.stats import Direction, Verdict
 from ablate.stats.bounds import LEAST_PAIRS
@@ -221,7 +221,7 @@ def _words(row: VariantRow, group: GroupKey, report: StudyReport) -> str:
     if report.record.traits.finds_best and row.change.otherwise:
         return row.change.point
     without = "without " if row.change.only_removes and group in ("better", "worse", "unproven") else ""
-    return f"{without}{row.change.words}" if row.change.words else split_place(row.name)[0]
+    return f"{without}{row.change.words}" if row.change.words else split_axis(row.name)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,7 +464,7 @@ def _warning(row: VariantRow, report: StudyReport) -> str:
         return row.longer
     if row.provisional(report.margin):
         return "still changing"
-    if report.record.judged is None and split_place(report.record.baseline)[0] != BASELINE:
+    if report.record.judged is None and split_axis(report.record.baseline)[0] != BASELINE:
         return ""  # the plainest model is meant to be much worse
     low = row.verdict.bound.high if row.verdict is not None and row.verdict.bound is not None else 0.0
     return "check the baseline" if low < -SUSPICIOUS * report.margin else ""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ablate.spec.design import BASELINE, split_place
+from ablate.spec.design import BASELINE, split_axis
 from ablate.spec.paths import without_texts
 from ablate.store.records import StudyRecord, VariantRecord
 
@@ -124,8 +124,8 @@ def changes_of(record: StudyRecord) -> dict[str, Change]:
     turned = setting_changes(record)
 
     def change(variant: VariantRecord) -> Change:
-        name, place = split_place(variant.name)
-        here = split_place(baseline.name)[1]
+        name, place = split_axis(variant.name)
+        here = split_axis(baseline.name)[1]
         if place != here and not record.traits.finds_best:
             return Change()
         changed = variant.settings.items() - baseline.settings.items()
@@ -151,7 +151,7 @@ def titles_of(changes: Mapping[str, Change]) -> dict[str, str]:
         name: change.title if known[change.title] == 1 and change.title and name != BASELINE else name
         for name, change in changes.items()
     }
-    return {split_place(name)[0]: split_place(title)[0] for name, title in titles.items()} | titles
+    return {split_axis(name)[0]: split_axis(title)[0] for name, title in titles.items()} | titles
 
 
 _PLACES = {"rung": "on rung {}", "task": "on {}"}
@@ -168,8 +168,8 @@ def variant_titles(record: StudyRecord) -> dict[str, str]:
     if record.traits.finds_best:
         said = {name: change.point or name for name, change in changes.items()}
     else:
-        titles = {split_place(name)[0]: title for name, title in titles_of(changes).items() if title != name}
-        names = {variant.name: split_place(variant.name) for variant in record.variants}
+        titles = {split_axis(name)[0]: title for name, title in titles_of(changes).items() if title != name}
+        names = {variant.name: split_axis(variant.name) for variant in record.variants}
         largest = max((_rung(place) for _, place in names.values()), default=0)
         said = {name: f"{titles.get(base, base)} {_place(at, largest)}".strip() for name, (base, at) in names.items()}
     for one in record.scout_variants:  # `NAME (PATH=VALUE, ...)`
@@ -221,7 +221,7 @@ def in_words(text: str, titles: Mapping[str, str], named: Collection[str] = ()) 
     Args:
         named: Variants that it names, whose names may be words.
     """
-    places = {name: f"{BASELINE} at {of.replace('=', ' ')}" for name in titles for base, of in [split_place(name)]
+    places = {name: f"{BASELINE} at {of.replace('=', ' ')}" for name in titles for base, of in [split_axis(name)]
               if of and base == BASELINE}  # fmt: skip
     titles = {**titles, **places}
     names = sorted(

@@ -27,7 +27,7 @@ from ablate.analysis.judging import Allowances, read_allowances
 from ablate.analysis.numbers import decimals_for, fixed, plural
 from ablate.analysis.results import Results
 from ablate.analysis.runs import VariantRuns, baselines_of, seed_schedule
-from ablate.analysis.scaling import NO_PLACES, Places
+from ablate.analysis.scaling import NO_AXIS_POINTS, AxisPoints
 from ablate.metrics import COSTS, COUNTED
 from ablate.spec.claims import ClaimSpec, ComparisonClaim, NumberClaim, OrderClaim, TrendClaim, position
 from ablate.stats import (
@@ -144,7 +144,7 @@ def judge_claims(
     allowances: Allowances | None = None,
     unlearnt: str = "",
     tuning: Tuning | None = None,
-    places: Places = NO_PLACES,
+    places: AxisPoints = NO_AXIS_POINTS,
     behind: Set[str] = frozenset(),
 ) -> tuple[ClaimVerdict, ...]:
     """The verdicts on the claims of a study's space, in their order.

@@ -21,7 +21,7 @@ from ablate.analysis.fairness import Tuning, read_tuning
 from ablate.analysis.judging import awaited_seeds, nothing_learnt_by, read_regrets
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.scaling import main_part
-from ablate.analysis.slices import Factors, crosses, factors_of, is_logarithmic, place
+from ablate.analysis.slices import Factors, axis_value, crosses, factors_of, is_logarithmic
 from ablate.analysis.times import Target
 from ablate.extras import require
 from ablate.stats import (
@@ -369,7 +369,7 @@ def _places(variant: VariantRecord, varying: Factors) -> dict[str, float] | None
         switch: settings.index(variant.settings[switch]) for switch, settings in varying.switches.items()
     }
     for axis, values in varying.axes.items():
-        at = place(variant, axis)
+        at = axis_value(variant, axis)
         if at is None or not values[0] <= at <= values[-1]:
             return None
         places[axis] = _scaled(at, values)

@@ -15,7 +15,7 @@ from ablate.analysis.numbers import decimals_for, few, fixed, listed, new_part, 
 from ablate.analysis.path import takes_path
 from ablate.analysis.report import StudyReport
 from ablate.analysis.warnings import StudyWarning
-from ablate.spec.design import BASELINE, split_place
+from ablate.spec.design import BASELINE, split_axis
 
 SMALLER = 0.01
 """Share of the parameters from which a block that has fewer is called smaller."""
@@ -336,7 +336,7 @@ def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
 
 
 def _capital(text: str, row: AnswerRow) -> str:
-    named = row.words == split_place(row.variant)[0]  # names are written as they are
+    named = row.words == split_axis(row.variant)[0]  # names are written as they are
     return text if named else text[0].upper() + text[1:]
 
 
@@ -360,7 +360,7 @@ def cost_of(row: AnswerRow, report: StudyReport) -> str:
 def reference_of(report: StudyReport) -> str:
     """Name of the variant that all others are compared with, without its place on an axis."""
     name = report.record.baseline
-    return name if report.record.judged is not None else split_place(name)[0]
+    return name if report.record.judged is not None else split_axis(name)[0]
 
 
 def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) -> Iterator[str]:

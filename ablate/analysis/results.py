@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ablate.analysis.fairness import Tuning
 from ablate.analysis.judging import Allowances, awaited_seeds, read_regrets, read_tails
 from ablate.analysis.runs import UNTIMED, VariantRuns, baselines_of, pairs_windows, values_of
-from ablate.analysis.scaling import NO_PLACES, Places
+from ablate.analysis.scaling import NO_AXIS_POINTS, AxisPoints
 from ablate.metrics import COSTS, INFERENCE, TIMED, why_absent
 from ablate.stats import Allowance, Direction, SeedPlan
 from ablate.store.records import StudyRecord, VariantRecord
@@ -36,7 +36,7 @@ class Results:
     schedule: SeedPlan | None
     allowances: Allowances
     tuning: Tuning | None = None
-    places: Places = NO_PLACES
+    places: AxisPoints = NO_AXIS_POINTS
     unlearnt: str = ""
     behind: Set[str] = frozenset()
 

@@ -121,7 +121,7 @@ def main_part(record: StudyRecord) -> StudyRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class AxisPlace:
+class AxisPoint:
     """A place of an axis.
 
     Attributes:
@@ -144,7 +144,7 @@ class AxisPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class AxisPoints:
     """The places of a study's axis.
 
     Attributes:
@@ -153,9 +153,9 @@ class Places:
     """
 
     axis: str
-    at: Mapping[float, AxisPlace]
+    at: Mapping[float, AxisPoint]
 
-    def of(self, variant: str) -> AxisPlace | None:
+    def of(self, variant: str) -> AxisPoint | None:
         """The place of a variant, by its whole name; None if it is at none."""
         for place in self.at.values():
             if variant.endswith(place.end) and (place.end or f"@{BUDGET}=" not in variant):
@@ -163,20 +163,20 @@ class Places:
         return None
 
 
-NO_PLACES = Places("", {})
+NO_AXIS_POINTS = AxisPoints("", {})
 
 
-def read_places(store: StudyReader, record: StudyRecord) -> Places:
+def read_axis_points(store: StudyReader, record: StudyRecord) -> AxisPoints:
     """The places of a study's axis that have results."""
-    axis, studies = _places(store, record)
-    places = {at: _place_of(store, record, study, end) for at, (study, end) in studies.items()}
+    axis, studies = _studies_along(store, record)
+    places = {at: _axis_point(store, record, study, end) for at, (study, end) in studies.items()}
     if axis == BUDGET:  # values are tuned at the study's own length, and used at all others
         tuned = places[1.0].allowances.regret
         places = {at: replace(one, allowances=replace(one.allowances, regret=tuned)) for at, one in places.items()}
-    return Places(axis, places)
+    return AxisPoints(axis, places)
 
 
-def scalings_of(along: Places) -> Scalings | None:
+def scalings_of(along: AxisPoints) -> Scalings | None:
     """The variants of a study along its axis; None if it has none, or has results at a single place."""
     axis, places = along.axis, along.at
     names = list(dict.fromkeys(variant.name for place in places.values() for variant in place.study.variants))
@@ -209,7 +209,7 @@ def with_tail(scalings: Sequence[Scaling], schedule: SeedPlan | None) -> Iterato
         yield replace(one, slope=slope)
 
 
-def _place_of(store: StudyReader, record: StudyRecord, study: StudyRecord, end: str) -> AxisPlace:
+def _axis_point(store: StudyReader, record: StudyRecord, study: StudyRecord, end: str) -> AxisPoint:
     """A place. Where an older ablate kept trivial baselines of the first place alone, others have none."""
     rule = rule_of(study)
     runs = read_runs(store, study, rule.metric)
@@ -217,19 +217,19 @@ def _place_of(store: StudyReader, record: StudyRecord, study: StudyRecord, end: 
     first = store.trials([one.key for one in record.planned if one.variant == record.baseline]).values()
     others = data - {one.data_fingerprint for one in first}
     if others and not any(on_data("", "") in name for name in record.trivial):
-        return AxisPlace(end, study, runs, rule, allowances, "", frozenset())
+        return AxisPoint(end, study, runs, rule, allowances, "", frozenset())
     standings = standings_of(runs, rule)
     without = frozenset(one.name for one in behind(standings))
-    return AxisPlace(end, study, runs, rule, allowances, nothing_learnt(standings), without)
+    return AxisPoint(end, study, runs, rule, allowances, nothing_learnt(standings), without)
 
 
-def _is_there(name: str, place: AxisPlace) -> bool:
+def _is_there(name: str, place: AxisPoint) -> bool:
     """Whether a variant is compared at a place: not where a ladder trains the baseline alone, as it has dropped it."""
     runs = place.runs
     return name in runs and bool(runs[name].states or not runs[place.study.baseline].states)
 
 
-def _places(store: StudyReader, record: StudyRecord) -> tuple[str, dict[float, tuple[StudyRecord, str]]]:
+def _studies_along(store: StudyReader, record: StudyRecord) -> tuple[str, dict[float, tuple[StudyRecord, str]]]:
     """The axis of a study, and for each place of it the study of that place alone, with the end of its names."""
     if rungs := rungs_of(record):
         metric = record.objective["metric"]
@@ -270,7 +270,7 @@ def _at(record: StudyRecord, name_of: Callable[[str], str | None], baseline: str
     )
 
 
-def _scaling(name: str, at: Mapping[float, AxisPlace], replaces: bool) -> Scaling:
+def _scaling(name: str, at: Mapping[float, AxisPoint], replaces: bool) -> Scaling:
     points, gaps, lost, waits = [], {}, [], []
     for place, here in at.items():
         rule, own, base = here.rule, here.runs[name], here.runs[here.study.baseline]
@@ -327,7 +327,7 @@ def scaling_sentences(scalings: Scalings | None, metric: str) -> Iterator[str]:
                 ends.setdefault((one.points[0].at, one.points[-1].at), []).append(one)
         for places, rows in ends.items():
             named = shortened(f"{row.variant} ({_words(row)})" for row in rows)
-            yield f"{beginning.format(*(_place(scalings.axis, at) for at in places))}: {'; '.join(named)}."
+            yield f"{beginning.format(*(_axis_words(scalings.axis, at) for at in places))}: {'; '.join(named)}."
     if any(point.verdict.is_decided for one in scalings.of for point in one.points):
         looks = len(scalings.places)
         yield (
@@ -360,7 +360,7 @@ def slope_words(slope: PairedDifference) -> str:
     return f"{slope.difference:+.2g} [{slope.low:+.2g}, {slope.high:+.2g}]"
 
 
-def _place(axis: str, at: float) -> str:
+def _axis_words(axis: str, at: float) -> str:
     if axis == COMPUTE:
         return f"{scaled(at)}FLOP"
     return f"budget {at:g}" if axis == BUDGET else f"{axis} {at:g}"

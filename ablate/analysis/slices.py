@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import main_part
 from ablate.metrics import INITIAL, INSIDES, STACKS, at_length, inside_name, split_length
-from ablate.spec.design import split_place
+from ablate.spec.design import split_axis
 from ablate.spec.fairness import STEPS, MatchSpec
 from ablate.spec.paths import full_path, value_at
 from ablate.spec.task import TaskSpec
@@ -55,7 +55,7 @@ def factors_of(record: StudyRecord) -> Factors:
     return Factors(switches, axes)
 
 
-def place(variant: VariantRecord, axis: str) -> float | None:
+def axis_value(variant: VariantRecord, axis: str) -> float | None:
     """The value of a variant on a numeric axis, from its settings or else from its spec; None if there is no number."""
     try:
         number = float(variant.settings.get(axis, _of_spec(variant, axis)))
@@ -78,7 +78,7 @@ def crosses(variants: Sequence[VariantRecord], switches: Mapping[str, tuple[str,
     for variant in variants:
         for switch in switches:
             others = tuple(variant.settings[other] for other in switches if other != switch)
-            along = tuple(place(variant, axis) for axis in axes)
+            along = tuple(axis_value(variant, axis) for axis in axes)
             beside.setdefault((switch, variant.settings[switch]), set()).add((*others, *along))
     return all(len(combinations) > 1 for combinations in beside.values())
 
@@ -102,7 +102,7 @@ def _of_spec(variant: VariantRecord, path: str) -> Any:
 
 
 def _axis(record: StudyRecord, name: str) -> tuple[float, ...]:
-    places = [place(variant, name) for variant in record.variants]
+    places = [axis_value(variant, name) for variant in record.variants]
     return tuple(sorted({at for at in places if at is not None}))
 
 
@@ -353,7 +353,7 @@ def _slice(axis: str, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> S
     metric = record.objective["metric"]
     lines: dict[str, list[tuple[float, VariantRecord]]] = {}
     for variant in record.variants:
-        at = place(variant, axis)
+        at = axis_value(variant, axis)
         if at is not None and runs[variant.name].values(metric):
             lines.setdefault(_line(variant, axis, record), []).append((at, variant))
     ordered = {name: sorted(points, key=lambda point: point[0]) for name, points in lines.items()}
@@ -380,7 +380,7 @@ def _slice(axis: str, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> S
 
 def _line(variant: VariantRecord, axis: str, record: StudyRecord) -> str:
     """What a variant has in common with its neighbours on the axis."""
-    name, along = split_place(variant.name)
+    name, along = split_axis(variant.name)
     rest = [value for value in along.split(",") if value and not value.startswith(f"{axis}=")]
     if axis in record.space.get("switches", {}):
         changed = [part for part in name.split(",") if not part.startswith(f"{axis}=")]

@@ -56,10 +56,10 @@ from ablate.analysis.runs import (
     values_of,
 )
 from ablate.analysis.scaling import (
-    Places,
+    AxisPoints,
     Scalings,
     main_part,
-    read_places,
+    read_axis_points,
     rungs_of,
     scaling_sentences,
     scalings_of,
@@ -215,7 +215,7 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
         for variant in stored.record.variants
     )
     progress = progress or _progress(stored)
-    places = read_places(store, stored.whole)
+    places = read_axis_points(store, stored.whole)
     scaling = scalings_of(places)
     tails = question.allowances.tails
     if scaling is not None and scaling.is_swept:
@@ -244,7 +244,7 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
     )
 
 
-def _without_verdicts(row: VariantRow, evidence: Evidence, places: Places) -> VariantRow:
+def _without_verdicts(row: VariantRow, evidence: Evidence, places: AxisPoints) -> VariantRow:
     """The row with a course that has verdicts only where the comparison may have one."""
     place = places.of(row.name)
     unlearnt = evidence.nothing_learnt or (place is not None and place.unlearnt)
@@ -323,7 +323,7 @@ def _answer(
     progress: Progress,
     scaling: Scalings | None,
     climbs: Climbs | None,
-    places: Places,
+    places: AxisPoints,
 ) -> StudyAnswer:
     """The warnings, the sentences and the claims, once the rows are judged."""
     record, rule = stored.record, question.rule
@@ -475,7 +475,7 @@ def _row(
 
 
 def _claims(
-    store: StudyReader, stored: _Stored, allowances: Allowances, evidence: Evidence, places: Places
+    store: StudyReader, stored: _Stored, allowances: Allowances, evidence: Evidence, places: AxisPoints
 ) -> tuple[ClaimVerdict, ...]:
     if not stored.whole.space.get("claims"):
         return ()

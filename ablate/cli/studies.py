@@ -366,7 +366,7 @@ def delete(
     import shutil
 
     from ablate.analysis.numbers import plural
-    from ablate.execution.checkpoint import checkpoints_folder, trainer_places
+    from ablate.execution.checkpoint import checkpoints_folder, trainer_folders
     from ablate.store import open_store
     from ablate.trained.weights import held_by_other_stores, weights_file
 
@@ -391,7 +391,7 @@ def delete(
     with open_store(store) as opened, opened.lease(study):
         removed = opened.delete_study(study)
     for key in removed:
-        trainer_places(where, key).remove_checkpoint()
+        trainer_folders(where, key).remove_checkpoint()
         if key not in elsewhere:
             Path(weights_file(key, where)).unlink(missing_ok=True)
     shutil.rmtree(checkpoints_folder(where) / study, ignore_errors=True)

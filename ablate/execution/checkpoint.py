@@ -24,7 +24,7 @@ import torch
 from pydantic_core import from_json
 from torch import Tensor, distributed
 
-from ablate.execution.own_trainer import TrainerPlaces
+from ablate.execution.own_trainer import TrainerFolders
 from ablate.execution.protocol import Job
 from ablate.planning.packing import ResumablePack
 from ablate.spec.base import content_hash
@@ -245,9 +245,9 @@ def checkpoints_folder(store: str, suffix: str = ".checkpoints") -> Path:
     return (Path("studies/store.db") if "://" in store else Path(store)).absolute().with_suffix(suffix)
 
 
-def trainer_places(store: str, key: str) -> TrainerPlaces:
+def trainer_folders(store: str, key: str) -> TrainerFolders:
     """Where a trial of the user's trainer runs: in this folder, with files in `NAME.runs` beside the store."""
-    return TrainerPlaces(str(Path.cwd()), str(checkpoints_folder(store, ".runs") / key[:_KEY_CHARACTERS]))
+    return TrainerFolders(str(Path.cwd()), str(checkpoints_folder(store, ".runs") / key[:_KEY_CHARACTERS]))
 
 
 def _newest_first(job: Path) -> list[Path]:
@@ -291,13 +291,13 @@ def _take_divided(state: State) -> tuple[Any, dict[str, Tensor]]:
     """A state without the tensors that are divided among ranks, and these by name."""
     divided: dict[str, Tensor] = {}
 
-    def taken(value: Any, place: str) -> Any:
+    def taken(value: Any, path: str) -> Any:
         if isinstance(value, Tensor) and is_divided(value):
-            divided[place] = value
-            return {_DIVIDED: place}
+            divided[path] = value
+            return {_DIVIDED: path}
         if isinstance(value, Mapping):
-            return {key: taken(entry, f"{place}/{key}") for key, entry in value.items()}
-        return [taken(entry, f"{place}/{index}") for index, entry in enumerate(value)] if type(value) is list else value
+            return {key: taken(entry, f"{path}/{key}") for key, entry in value.items()}
+        return [taken(entry, f"{path}/{index}") for index, entry in enumerate(value)] if type(value) is list else value
 
     return taken(state, ""), divided
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from ablate.execution.protocol import Job, Message
-from ablate.planning.packing import JobPlace, ResumablePack
+from ablate.planning.packing import JobDevice, ResumablePack
 from ablate.planning.plan import Plan, Trial
 from ablate.store.records import TrialOutcome
 from ablate.training.events import Measurement
@@ -58,8 +58,8 @@ class Engine(ABC):
     def expect(self, trials: Iterable[Trial]) -> None:  # noqa: B027 - most engines need no announcement
         """Announce trials that the design has added to the plan; they may be larger than all earlier ones."""
 
-    def next_place(self) -> JobPlace | None:
-        """The place of the next job; None if all places are alike."""
+    def next_device(self) -> JobDevice | None:
+        """The device of the next job; None if all are alike."""
         return None
 
     def resumable_packs(self) -> list[ResumablePack]:

@@ -114,11 +114,11 @@ class JobRunner:
         try:
             members = [Member(read_variant(member.variant), member.seed) for member in job.members]
             for planned, member in zip(job.members, members, strict=True):
-                reader = self._reader if planned.places is None else CodeReader(Path(planned.places.root))
+                reader = self._reader if planned.folders is None else CodeReader(Path(planned.folders.root))
                 self._check_code(planned.code, member.variant, reader)
-            variant, places = members[0].variant, job.members[0].places
-            if isinstance(variant, TrainerVariant) and places is not None:
-                events = run_trainer(variant, members[0].seed, places, self._devices, stopped)
+            variant, folders = members[0].variant, job.members[0].folders
+            if isinstance(variant, TrainerVariant) and folders is not None:
+                events = run_trainer(variant, members[0].seed, folders, self._devices, stopped)
             else:
                 events = self._train(job, members, stopped, start, save, ranks)
             for event in events:
@@ -195,10 +195,10 @@ class JobRunner:
     def _keeper(self, job: Job, members: Sequence[Member]) -> Callable[[nn.Module, int, int], None]:
         """What training is to do with its model at the end: save a member, at its place in the model, for its trial."""
 
-        def keep(model: nn.Module, place: int, member: int) -> None:
+        def keep(model: nn.Module, position: int, member: int) -> None:
             if path := job.members[member].weights:
                 wanted = members[member]
                 code = self._reader.of(wanted.variant)
-                save_weights(Path(path), model, place, wanted.variant, wanted.seed, job.fingerprint, code)
+                save_weights(Path(path), model, position, wanted.variant, wanted.seed, job.fingerprint, code)
 
         return keep

@@ -23,7 +23,7 @@ from ablate.execution.own_trainer import end_of_log
 from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
 from ablate.execution.worker import worker_environment
 from ablate.locations import temporary_folder
-from ablate.machine import available_cores, places_for
+from ablate.machine import available_cores, cores_for
 from ablate.planning.forecast import measure_matmul
 from ablate.planning.memory import check_fits, check_memory, free_bytes
 from ablate.planning.packing import ResumablePack
@@ -195,7 +195,7 @@ class LocalEngine(Engine):
         used = [worker.devices for worker in self._workers]
         devices = min(self._devices, key=lambda names: used.count(names) / self._devices.count(names))
         slot = min(set(range(self.size)) - {worker.slot for worker in self._workers})
-        cores = places_for(slot, self.size, self._threads) if self._pinned else []
+        cores = cores_for(slot, self.size, self._threads) if self._pinned else []
         ours, theirs = Pipe()
         log = tempfile.TemporaryFile(dir=temporary_folder())  # noqa: SIM115 - closed when the worker is
         process = subprocess.Popen(

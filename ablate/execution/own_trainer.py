@@ -71,7 +71,7 @@ class TrainerFailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class TrainerPlaces:
+class TrainerFolders:
     """Where a trainer runs.
 
     Attributes:
@@ -103,14 +103,14 @@ def visible_devices(devices: Sequence[str], before: str | None) -> str:
 def run_trainer(
     variant: TrainerVariant,
     seed: int,
-    places: TrainerPlaces,
+    folders: TrainerFolders,
     devices: Sequence[str] = ("cpu",),
     stopped: Callable[[], Sequence[int]] = lambda: (),
 ) -> Iterator[Event]:
     """Run a trainer once.
 
     Args:
-        places: Where it runs.
+        folders: Where it runs.
         stopped: Asked several times a second; when it returns anything, the trainer is ended.
 
     Yields:
@@ -120,14 +120,14 @@ def run_trainer(
     Raises:
         TrainerFailedError: It failed.
     """
-    trainer, folder = variant.trainer, Path(places.folder)
+    trainer, folder = variant.trainer, Path(folders.folder)
     output, checkpoint, log, config = (folder / name for name in (OUTPUT, CHECKPOINT, LOG, CONFIG))
     shutil.rmtree(output, ignore_errors=True)
     for made in (output, checkpoint):
         made.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     known = {"seed": seed, "folder": str(output), "checkpoint": str(checkpoint)}
-    rows = Path(places.root) / filled(trainer.metrics.file, {**known, "log": log})
+    rows = Path(folders.root) / filled(trainer.metrics.file, {**known, "log": log})
     if trainer.function is not None:
         config.write_text(json.dumps({"parameters": variant.parameters, "places": known}))
         command = python_command("-m", "ablate.execution.call_function", trainer.function, str(config), str(rows))
@@ -136,7 +136,7 @@ def run_trainer(
         values = {**variant.parameters, **known, "python": sys.executable, "config": config, "log": log}
         command = [filled(argument, values) for argument in trainer.command or ()]
     visible = visible_devices(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    running = _Running(command, places.root, log, {"CUDA_VISIBLE_DEVICES": visible, "PYTHONUNBUFFERED": "1"})
+    running = _Running(command, folders.root, log, {"CUDA_VISIBLE_DEVICES": visible, "PYTHONUNBUFFERED": "1"})
     curve = _Curve(trainer.metrics, rows)
     try:
         while True:
@@ -144,7 +144,7 @@ def run_trainer(
             yield from curve.read(ended=code is not None)
             if curve.diverged is not None or stopped():
                 running.end()
-                places.remove_checkpoint()
+                folders.remove_checkpoint()
                 yield from [curve.diverged] if curve.diverged is not None else []
                 return
             if code is not None:
@@ -351,13 +351,13 @@ class _Curve:
                 yield from self._objects(text)
             return
         for number, line in self._new_lines(ended=ended):
-            place = f"line {number}"
+            where = f"line {number}"
             if self.spec.format == "jsonl":
-                yield self._object(line, place)
+                yield self._object(line, where)
             elif self.spec.format == "csv":
-                yield from self._cells(line.decode(errors="replace"), place)
+                yield from self._cells(line.decode(errors="replace"), where)
             else:
-                yield from self._groups(line.decode(errors="replace"), place)
+                yield from self._groups(line.decode(errors="replace"), where)
 
     def _new_lines(self, *, ended: bool) -> Iterator[tuple[int, bytes]]:
         """Number and text of each line that was completed since the last call; at the end also of a partial one."""
@@ -441,41 +441,41 @@ class _Curve:
                 return
         raise self._damaged("the file", f"an object with a list `{self.spec.rows}`", text.decode(errors="replace"))
 
-    def _object(self, text: bytes, place: str) -> dict[str, float]:
+    def _object(self, text: bytes, where: str) -> dict[str, float]:
         try:
-            return self._numbers(json.loads(text), place)
+            return self._numbers(json.loads(text), where)
         except _NOT_NUMBERS:
-            raise self._damaged(place, "a JSON object", text.decode(errors="replace")) from None
+            raise self._damaged(where, "a JSON object", text.decode(errors="replace")) from None
 
-    def _numbers(self, row: Any, place: str) -> dict[str, float]:
+    def _numbers(self, row: Any, where: str) -> dict[str, float]:
         if not isinstance(row, Mapping):
-            raise self._damaged(place, "a JSON object", json.dumps(row))
+            raise self._damaged(where, "a JSON object", json.dumps(row))
         written = {name: at for name, at in leaves(row).items() if not isinstance(at, bool)}
-        return self._numbers_of({name: at for name, at in written.items() if isinstance(at, (int, float, str))}, place)
+        return self._numbers_of({name: at for name, at in written.items() if isinstance(at, (int, float, str))}, where)
 
-    def _groups(self, line: str, place: str) -> Iterator[dict[str, float]]:
+    def _groups(self, line: str, where: str) -> Iterator[dict[str, float]]:
         try:
             found = groups_of_line(re.compile(self.spec.line or ""), line)
         except CutNumberError as error:
-            raise self._damaged(place, f"what `line` takes ({error}: correct it)", line) from None
+            raise self._damaged(where, f"what `line` takes ({error}: correct it)", line) from None
         if found is not None:
-            yield {name: self._number(text, place, name) for name, text in found.items()}
+            yield {name: self._number(text, where, name) for name, text in found.items()}
 
-    def _cells(self, line: str, place: str) -> Iterator[dict[str, float]]:
+    def _cells(self, line: str, where: str) -> Iterator[dict[str, float]]:
         try:
             cells = [cell.strip() for cell in next(csv.reader([line]))]
         except csv.Error as error:
-            raise self._damaged(place, f"cells of CSV ({error})", line) from None
+            raise self._damaged(where, f"cells of CSV ({error})", line) from None
         if not self._header:
             self._header = [cells[0].removeprefix("\ufeff"), *cells[1:]]
             if len({*self._header}) < len(self._header):
-                raise self._damaged(place, "another name for each column", line)
+                raise self._damaged(where, "another name for each column", line)
             return
         if len(cells) != len(self._header):
-            raise self._damaged(place, f"{len(self._header)} cells", line)
-        yield self._numbers_of({name: cell for name, cell in zip(self._header, cells, strict=True) if cell}, place)
+            raise self._damaged(where, f"{len(self._header)} cells", line)
+        yield self._numbers_of({name: cell for name, cell in zip(self._header, cells, strict=True) if cell}, where)
 
-    def _numbers_of(self, written: Mapping[str, float | str], place: str) -> dict[str, float]:
+    def _numbers_of(self, written: Mapping[str, float | str], where: str) -> dict[str, float]:
         """The numbers among some values, also those that are written as text, as `NaN` is in JSON; a date is none.
 
         A value that holds digits and is not a number, such as `1,000`, damages the row where others of its name are
@@ -488,18 +488,18 @@ class _Curve:
             except ValueError:
                 known = self.spec.rename.get(name, name)
                 if re.search(r"\d", str(value)) and (known in _NAMED or known in self.latest):
-                    raise self._damaged(place, f"a number for `{name}`", str(value)) from None
+                    raise self._damaged(where, f"a number for `{name}`", str(value)) from None
         return numbers
 
-    def _number(self, text: str, place: str, name: str) -> float:
+    def _number(self, text: str, where: str, name: str) -> float:
         """The number in a text; `3,281` is a thousand of steps or tokens, and of a metric it says too little."""
         text = text.rstrip(",;")
         thousands = _THOUSANDS if self.spec.rename.get(name, name) in ("step", "tokens") else _PLAIN_THOUSANDS
         try:
             return float(text.replace(",", "") if thousands.fullmatch(text) else text)
         except ValueError:
-            raise self._damaged(place, f"a number for `{name}`", text) from None
+            raise self._damaged(where, f"a number for `{name}`", text) from None
 
-    def _damaged(self, place: str, expected: str, got: str) -> _RunError:
+    def _damaged(self, where: str, expected: str, got: str) -> _RunError:
         shown: Any = got.strip()[:80]
-        return _RunError(f"its metrics file {self.file.name} is damaged: {place}, expected {expected}, got {shown!r}")
+        return _RunError(f"its metrics file {self.file.name} is damaged: {where}, expected {expected}, got {shown!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ablate.execution.own_trainer import TrainerPlaces
+from ablate.execution.own_trainer import TrainerFolders
 from ablate.spec.training import PopulationSpec
 from ablate.store.records import WorkerRecord
 from ablate.training.events import Event
@@ -22,7 +22,7 @@ class JobMember:
         population: The population that it belongs to, as its variant says; None if it belongs to none.
         initial_weights: The file or folder of the weights that it starts from; empty if it starts from random ones.
         code: Identity of the code of its kinds, which the worker must have too; empty if that is not checked.
-        places: Where the user's trainer runs; None if ablate trains.
+        folders: Where the user's trainer runs; None if ablate trains.
     """
 
     variant: str
@@ -32,7 +32,7 @@ class JobMember:
     population: PopulationSpec | None = None
     initial_weights: str = ""
     code: str = ""
-    places: TrainerPlaces | None = None
+    folders: TrainerFolders | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Job:
     @property
     def ranks(self) -> int | None:
         """The processes of ablate that train it; None: one for each device."""
-        return None if self.members[0].places is None else 1
+        return None if self.members[0].folders is None else 1
 
 
 @dataclass(frozen=True, slots=True)

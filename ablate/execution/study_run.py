@@ -13,7 +13,7 @@ from pathlib import Path
 from ablate.designs.base import BASELINE
 from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.execution.attempt import Attempt, Dialogue
-from ablate.execution.checkpoint import trainer_places
+from ablate.execution.checkpoint import trainer_folders
 from ablate.execution.engine import Engine, Observer
 from ablate.execution.ledger import Ledger
 from ablate.execution.protocol import (
@@ -118,7 +118,7 @@ class StudyRun:
             while self.busy and not stop.asked:
                 while self.waiting and self.engine.room() > 0:
                     running = sum(attempt.left for attempts in self.attempts.values() for attempt in attempts)
-                    self.submit_pack(self.waiting.take(running, self.engine.next_place()))
+                    self.submit_pack(self.waiting.take(running, self.engine.next_device()))
                 self.listen(_POLL_SECONDS)
                 self.observer.beat()
                 self.renew()
@@ -259,7 +259,7 @@ class StudyRun:
                     member,
                     initial_weights=self.initial_weights(trial),
                     code=trial.variant.code.identity,
-                    places=None if spec.builds_model else trainer_places(self.ledger.where, trial.key),
+                    folders=None if spec.builds_model else trainer_folders(self.ledger.where, trial.key),
                 )
             )
         self.attempts[self.jobs], self.members[self.jobs] = attempts, tuple(trials)
@@ -435,7 +435,7 @@ class StudyRun:
         """Store the outcome of a trial, notify observer and design, and queue the next proposals."""
         self.ledger.end(outcome, attempt.worker)
         if not attempt.trial.variant.spec.builds_model and outcome.state is TrialState.FINISHED:
-            trainer_places(self.ledger.where, outcome.key).remove_checkpoint()
+            trainer_folders(self.ledger.where, outcome.key).remove_checkpoint()
         self.leave(number, attempt)
         self.notify(attempt, outcome)
 

@@ -20,7 +20,7 @@ from ablate.devices import devices_at_once
 from ablate.errors import NotFoundError
 from ablate.machine import available_cores
 from ablate.planning.memory import free_bytes
-from ablate.planning.packing import JobPlace, Packing, Queue
+from ablate.planning.packing import JobDevice, Packing, Queue
 from ablate.planning.plan import Plan, Trial, Variant
 from ablate.spec.space_fields import ResourcesSpec
 from ablate.spec.task import Task
@@ -345,7 +345,7 @@ def _speed(
 ) -> Speed:
     """The speed of a variant, in a pack as the engine would make of the trials that are left."""
     key = pack_key(variant.spec, variant.fingerprint)
-    place = JobPlace(device, free_bytes(device) / (workers if device == "cpu" else 1))
+    place = JobDevice(device, free_bytes(device) / (workers if device == "cpu" else 1))
     most = Packing(device=device).size(variant, place)
     alikes = (trial.variant for trial in left if trial.variant.flops == variant.flops)  # one structure, one cost
     same = (key is not None and pack_key(other.spec, other.fingerprint) == key for other in alikes)

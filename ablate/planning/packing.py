@@ -22,8 +22,8 @@ _MEMORY_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class JobPlace:
-    """The place where a job will run.
+class JobDevice:
+    """The device on which a job will run.
 
     Attributes:
         device: `cpu` or `cuda`.
@@ -59,12 +59,12 @@ class Packing:
     most: int | None = None
     device: str = "cpu"
 
-    def size(self, variant: Variant, place: JobPlace) -> int:
+    def size(self, variant: Variant, target: JobDevice) -> int:
         """The number of trials of this variant that make a pack at a place."""
-        size = self.most or MOST[place.device]
-        if self.most is None and place.device == "cpu" and variant.flops:
+        size = self.most or MOST[target.device]
+        if self.most is None and target.device == "cpu" and variant.flops:
             size = min(size, int(_CPU_FLOPS * variant.spec.training.steps / variant.flops))
-        return max(1, min(size, int(place.memory * _MEMORY_SHARE / trial_bytes(variant, device=place.device))))
+        return max(1, min(size, int(target.memory * _MEMORY_SHARE / trial_bytes(variant, device=target.device))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Queue:
     """The largest pack by pack key, after a pack with this key broke."""
     _keys: dict[str, str | None] = field(default_factory=dict)
     """Pack key by content hash of the variant."""
-    _place: JobPlace | None = None
+    _target: JobDevice | None = None
     _left: list[tuple[ResumablePack, tuple[Trial, ...]]] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -146,7 +146,7 @@ class Queue:
             self._limits[key] = size // 2
         self._waiting.extendleft(reversed(trials))
 
-    def take(self, running: float = 0, place: JobPlace | None = None) -> NextPack:
+    def take(self, running: float = 0, target: JobDevice | None = None) -> NextPack:
         """The next pack: the trial that has waited longest, and others that can be trained with it.
 
         A new pack holds at most an equal share, among the workers, of the trials that are left, so that all workers
@@ -165,7 +165,7 @@ class Queue:
         if key is None or first.attempt > 1:  # this trial may have killed its worker
             return NextPack([first])
         size = min(
-            self._size(first.trial.variant, key, place or self._here()),
+            self._size(first.trial.variant, key, target or self._here()),
             math.ceil((len(self._waiting) + 1 + int(running)) / self.workers()),
         )
         promised = {member for left, _ in self._left for member in left.alive}
@@ -188,16 +188,16 @@ class Queue:
         self._waiting = others
         return picked
 
-    def _size(self, variant: Variant, key: str, place: JobPlace) -> int:
-        size = self.packing.size(variant, place)
+    def _size(self, variant: Variant, key: str, target: JobDevice) -> int:
+        size = self.packing.size(variant, target)
         return min(size, self._limits.get(key, size))
 
-    def _here(self) -> JobPlace:
+    def _here(self) -> JobDevice:
         """A worker on this machine. Workers on the CPU share its memory; each GPU worker has its own."""
-        if self._place is None:
+        if self._target is None:
             device = self.packing.device
-            self._place = JobPlace(device, free_bytes(device) / (self.workers() if device == "cpu" else 1))
-        return self._place
+            self._target = JobDevice(device, free_bytes(device) / (self.workers() if device == "cpu" else 1))
+        return self._target
 
     def _key(self, trial: Trial) -> str | None:
         variant = trial.variant

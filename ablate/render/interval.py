@@ -88,7 +88,7 @@ class Axis:
                 ends += [max(-reach * margin, min(reach * margin, worse * end)) for end in drawn]
         return cls(min(ends), max(ends), margin, worse)
 
-    def place(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """Where a value lies, from 0 at the left end to 1 at the right."""
         return (value - self.low) / (self.high - self.low)
 
@@ -97,17 +97,17 @@ class Axis:
         if row.difference is None:
             return None
         first, last = sorted(self.worse * (row.difference if end is None else end) for end in (row.low, row.high))
-        return self.place(first), self.place(self.worse * row.difference), self.place(last)
+        return self.position(first), self.position(self.worse * row.difference), self.position(last)
 
 
 def interval_text(axis: Axis, row: AnswerRow | None, mark: str, width: int) -> str:
     """An interval in `width` characters, with zero and the margin; arrows where it leaves the axis."""
 
-    def cell(place: float) -> int:
-        return round(min(max(place, 0.0), 1.0) * (width - 1))
+    def cell(position: float) -> int:
+        return round(min(max(position, 0.0), 1.0) * (width - 1))
 
     cells = [" "] * width
-    cells[cell(axis.place(0.0))], cells[cell(axis.place(axis.margin))] = "│", "┊"
+    cells[cell(axis.position(0.0))], cells[cell(axis.position(axis.margin))] = "│", "┊"
     if row is None or (span := axis.span(row)) is None:
         return "".join(cells)
     first, mean, last = span
@@ -124,7 +124,7 @@ def interval_text(axis: Axis, row: AnswerRow | None, mark: str, width: int) -> s
 def heading_text(axis: Axis, width: int) -> str:
     """Zero and the margin as numbers above their lines, in `width` characters."""
     cells = [" "] * width
-    zero, at = (round(axis.place(value) * (width - 1)) for value in (0.0, axis.margin))
+    zero, at = (round(axis.position(value) * (width - 1)) for value in (0.0, axis.margin))
     text = f"margin {axis.margin:g}"
     if zero + 2 + len(text) > width:
         text = f"{axis.margin:g}"
@@ -134,16 +134,16 @@ def heading_text(axis: Axis, width: int) -> str:
     return "".join(cells)
 
 
-def _pixel(axis: Axis, place: float) -> float:
+def _pixel(axis: Axis, position: float) -> float:
     """Where a picture draws a place on the axis; what lies beyond its ends is drawn there."""
-    pixel = min(max(place, 0.0), 1.0) * (_WIDTH - 12) + 6
+    pixel = min(max(position, 0.0), 1.0) * (_WIDTH - 12) + 6
     return round(pixel if axis.worse > 0 else _WIDTH - pixel, 1)
 
 
 def axis_svg(axis: Axis, ink: str) -> str:
     """Zero and the margin as numbers where `interval_svg` draws their lines."""
     width = _WIDTH
-    zero, margin = (_pixel(axis, axis.place(value)) for value in (0.0, axis.margin))
+    zero, margin = (_pixel(axis, axis.position(value)) for value in (0.0, axis.margin))
     outward = margin + 75 < width if axis.worse > 0 else margin > 75
     anchor = "start" if outward == (axis.worse > 0) else "end"
     words = (
@@ -164,7 +164,7 @@ def interval_svg(axis: Axis, row: Span | AnswerRow, *, colour: str, ink: str, ma
         mark: Vega's name of the mark of the mean, so that verdicts differ by more than their colour.
     """
     width, height, middle = _WIDTH, 26, 13.0
-    zero, margin = (_pixel(axis, axis.place(value)) for value in (0.0, axis.margin))
+    zero, margin = (_pixel(axis, axis.position(value)) for value in (0.0, axis.margin))
     begin, end = (margin, float(width)) if axis.worse > 0 else (0.0, margin)
     parts = [
         f'<rect x="{begin}" y="0" width="{end - begin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16"/>',
@@ -172,7 +172,7 @@ def interval_svg(axis: Axis, row: Span | AnswerRow, *, colour: str, ink: str, ma
         f'<line x1="{margin}" x2="{margin}" y1="0" y2="{height}" stroke="{ink}" stroke-dasharray="3 3"/>',
     ]
     if (span := axis.span(row)) is not None:
-        first, mean, last = (_pixel(axis, place) for place in span)
+        first, mean, last = (_pixel(axis, position) for position in span)
         beyond = (span[0] < 0, span[2] > 1)
         at_left, at_right = beyond if axis.worse > 0 else beyond[::-1]
         parts.append(f'<line x1="{first}" x2="{last}" y1="{middle}" y2="{middle}" stroke="{colour}" stroke-width="3"/>')

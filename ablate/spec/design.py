@@ -24,16 +24,16 @@ MOST_SEEDS = 1000
 
 BASELINE = "baseline"
 """Name of the point with every switch at its first setting."""
-_PLACE = re.compile(r"@(?=[^@=,]+=)")
+_AXIS = re.compile(r"@(?=[^@=,]+=)")
 
 
-def split_place(name: str) -> tuple[str, str]:
-    """A name as the variant and its place on an axis: `mixer=linear@rung=2` as `mixer=linear` and `rung=2`.
+def split_axis(name: str) -> tuple[str, str]:
+    """A name as the variant and its value on an axis: `mixer=linear@rung=2` as `mixer=linear` and `rung=2`.
 
-    The place is empty for a name without one. A setting may have an `@` in its name, but no `=`: `mixer=linear@2`.
+    The value is empty for a name without one. A setting may have an `@` in its name, but no `=`: `mixer=linear@2`.
     """
-    variant, *place = _PLACE.split(name, 1)
-    return variant, "".join(place)
+    variant, *value = _AXIS.split(name, 1)
+    return variant, "".join(value)
 
 
 @dataclass(frozen=True, slots=True)

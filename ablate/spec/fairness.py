@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema
 
 from ablate.spec.annotations import Number
 from ablate.spec.base import Spec, below, refusal
-from ablate.spec.design import Point, split_place
+from ablate.spec.design import Point, split_axis
 from ablate.spec.paths import full_path, overlaps
 from ablate.spec.sentences import describe
 
@@ -182,7 +182,7 @@ def tuned_by_variant(tuned: TunedValues) -> dict[str, dict[str, JsonValue]]:
 
 def tuned_for(by_variant: Mapping[str, Mapping[str, JsonValue]], name: str) -> dict[str, JsonValue]:
     """Tuned values of a point: its own, and those of its variant at all rungs, places of a sweep and tasks."""
-    return {**by_variant.get(split_place(name)[0], {}), **by_variant.get(name, {})}
+    return {**by_variant.get(split_axis(name)[0], {}), **by_variant.get(name, {})}
 
 
 def check_tuned(
@@ -205,7 +205,7 @@ def check_tuned(
     for path, values in tuned.items():
         _check_free(path, full, "tuned")
         for name, value in values.items():
-            named = {at: point for at, point in points.items() if name in (at, split_place(at)[0])}
+            named = {at: point for at, point in points.items() if name in (at, split_axis(at)[0])}
             if not named:
                 near = difflib.get_close_matches(name, points, n=1)
                 remedy = f"Did you mean `{near[0]}`?" if near else "`ablate plan` lists the variants."
@@ -222,7 +222,7 @@ def check_tuned(
         missing = [
             name
             for name, point in points.items()
-            if not {name, split_place(name)[0]} & values.keys() and not error_of({}, point.settings)
+            if not {name, split_axis(name)[0]} & values.keys() and not error_of({}, point.settings)
         ]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

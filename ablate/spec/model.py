@@ -51,12 +51,12 @@ class ModelSpec(ModelFields):
         Raises:
             ValidationError: With the path below this spec.
         """
-        for place in self.places():
-            if not place.mixer.separates_documents():
+        for placed in self.placed_mixers():
+            if not placed.mixer.separates_documents():
                 raise refusal(
-                    (*place.mixer_home, "kind"),
-                    place.mixer.kind_name(),
-                    f"the task has `separate_documents`, and {place.mixer.kind_name()} with these settings cannot keep"
+                    (*placed.mixer_home, "kind"),
+                    placed.mixer.kind_name(),
+                    f"the task has `separate_documents`, and {placed.mixer.kind_name()} with these settings cannot keep"
                     " documents apart",
                     "Use attention (with `matmul_order: qk_first`), differential_attention or latent_attention, or"
                     " leave `separate_documents` out.",
@@ -103,22 +103,23 @@ class ModelSpec(ModelFields):
     @property
     def incremental_limit(self) -> int | None:
         """Tokens up to which a text can be read token by token; longer ones are read anew. None: without limit."""
-        limits = (place.positions(self.positions)[0].incremental_limit for place in self.places() if not place.cross)
+        own = (placed for placed in self.placed_mixers() if not placed.cross)
+        limits = (placed.positions(self.positions)[0].incremental_limit for placed in own)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _parts_that_read(self, context: int) -> Iterator[tuple[tuple[str, ...], PartSpec | PositionSpec, LayerContext]]:
         """Every part that may depend on the length of inputs, with its place in this spec and its context."""
         if self.positions.applied == "embedding":
             yield ("positions",), self.positions, replace(self.layer_context(context), context=context)
-        for place in self.places():
-            layer_context = self.layer_context(context, layer=place.layer, causal=place.causal, cross=place.cross)
-            yield place.mixer_home, place.mixer, layer_context
-            if not place.cross:
-                yield (*place.home, "mlp"), place.block.mlp, layer_context
-                yield (*place.home, "residual"), place.block.residual, layer_context
+        for placed in self.placed_mixers():
+            layer_context = self.layer_context(context, layer=placed.layer, causal=placed.causal, cross=placed.cross)
+            yield placed.mixer_home, placed.mixer, layer_context
+            if not placed.cross:
+                yield (*placed.home, "mlp"), placed.block.mlp, layer_context
+                yield (*placed.home, "residual"), placed.block.residual, layer_context
             if layer_context.positions is not None:
-                its_context = place.mixer.positions_context(layer_context)
-                yield place.positions(self.positions)[1], layer_context.positions, its_context
+                its_context = placed.mixer.positions_context(layer_context)
+                yield placed.positions(self.positions)[1], layer_context.positions, its_context
 
     def rate_scaling(self, parameter: ParameterInfo, growth: StepGrowth | None) -> RateScaling:
         """What the options of an optimizer whose steps grow so are multiplied by for a parameter."""
@@ -165,8 +166,8 @@ class ModelSpec(ModelFields):
     def fusable(self) -> bool:
         """Whether trials of this model can be members of one pack: every part keeps the pack axis apart."""
         return all(
-            place.mixer.pack_aware and place.block.mlp.pack_aware and place.block.residual.pack_aware
-            for place in self.places()
+            placed.mixer.pack_aware and placed.block.mlp.pack_aware and placed.block.residual.pack_aware
+            for placed in self.placed_mixers()
         )
 
 

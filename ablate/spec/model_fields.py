@@ -148,8 +148,8 @@ Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class LayerPlace:
-    """A mixer and its place in a model.
+class PlacedMixer:
+    """A mixer, and where it is in a model.
 
     Attributes:
         home: Where its block is written.
@@ -390,14 +390,14 @@ class ModelFields(Spec):
         )
         return replace(made, separate_inputs=True) if not cross and block.residual.separates_inputs(made) else made
 
-    def places(self) -> Iterator[LayerPlace]:
-        """Every mixer with its place."""
+    def placed_mixers(self) -> Iterator[PlacedMixer]:
+        """Every mixer, and where it is."""
         for layer, (home, block) in enumerate(self.layers):
-            yield LayerPlace(home, block, (*home, "mixer"), block.mixer, layer, self.causal, cross=False)
+            yield PlacedMixer(home, block, (*home, "mixer"), block.mixer, layer, self.causal, cross=False)
         if self.decoder is not None:
             home, block = ("block",), self.block
-            yield LayerPlace(home, block, (*home, "mixer"), block.mixer, 0, causal=True, cross=False)
-            yield LayerPlace(home, block, ("decoder", "mixer"), self.decoder.mixer, 0, causal=False, cross=True)
+            yield PlacedMixer(home, block, (*home, "mixer"), block.mixer, 0, causal=True, cross=False)
+            yield PlacedMixer(home, block, ("decoder", "mixer"), self.decoder.mixer, 0, causal=False, cross=True)
 
     @functools.cached_property
     def layers(self) -> Layers:

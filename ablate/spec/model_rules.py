@@ -10,7 +10,7 @@ from ablate.spec.base import largest_divisor, refusal
 from ablate.spec.block import BlockSpec, GainsSpec, ResidualSpec, SkipsSpec
 from ablate.spec.convolution import NO_CONVOLUTIONS
 from ablate.spec.layer import EMBEDDING, PartSpec, SharedTensor
-from ablate.spec.model_fields import LayerPlace, Layers, ModelFields
+from ablate.spec.model_fields import Layers, ModelFields, PlacedMixer
 
 
 def check_model(model: ModelFields) -> None:
@@ -22,13 +22,13 @@ def check_model(model: ModelFields) -> None:
     _check_family(model)
     _check_norms(model)
     checked: set[tuple[int, bool, bool]] = set()
-    for place in model.places():
-        like = (id(place.block), place.causal, place.cross)
+    for placed in model.placed_mixers():
+        like = (id(placed.block), placed.causal, placed.cross)
         if like not in checked:  # layers without an exception share one block
             checked.add(like)
-            _check_forms(model, place)
-            _check_settings(model, place)
-        _check_places(model, place)
+            _check_forms(model, placed)
+            _check_settings(model, placed)
+        _check_inputs_and_convolutions(model, placed)
     if model.decoder is not None:
         _check_decoder_block(model.block)
         _check_alone_in_layer(("decoder", "mixer"), model.decoder.mixer)
@@ -74,9 +74,9 @@ def _check_family(model: ModelFields) -> None:
         )
 
 
-def _check_forms(model: ModelFields, place: LayerPlace) -> None:
+def _check_forms(model: ModelFields, placed: PlacedMixer) -> None:
     """Refuse a mixer that has no form for its place."""
-    home, mixer, causal, cross = (*place.mixer_home, "kind"), place.mixer, place.causal, place.cross
+    home, mixer, causal, cross = (*placed.mixer_home, "kind"), placed.mixer, placed.causal, placed.cross
     if causal and not mixer.causal_form:
         raise refusal(
             home,
@@ -100,78 +100,78 @@ def _check_forms(model: ModelFields, place: LayerPlace) -> None:
         )
 
 
-def _check_settings(model: ModelFields, place: LayerPlace) -> None:
+def _check_settings(model: ModelFields, placed: PlacedMixer) -> None:
     """Refuse positions, a window or a head width that the mixer of a layer does not support."""
-    block, mixer, kind = place.block, place.mixer, place.mixer.kind_name()
-    positions, heads_home = place.positions(model.positions)
-    if not place.cross and positions.in_layers and positions.applied not in mixer.relative_positions:
+    block, mixer, kind = placed.block, placed.mixer, placed.mixer.kind_name()
+    positions, heads_home = placed.positions(model.positions)
+    if not placed.cross and positions.in_layers and positions.applied not in mixer.relative_positions:
         raise refusal(
             heads_home,
             positions.kind_name(),
             f"{positions.kind_name()} positions are applied by the mixer, and {kind} does not",
             "Set `positions` to learned, sinusoidal or none, or choose the mixer `attention`.",
         )
-    if not place.cross and positions.factor_of_logits != 1.0 and not mixer.scales_logits:
+    if not placed.cross and positions.factor_of_logits != 1.0 and not mixer.scales_logits:
         raise refusal(
             (*heads_home, *positions.factor_path),
             functools.reduce(getattr, positions.factor_path, positions),
             f"it multiplies the logits of attention by {positions.factor_of_logits:.4g}, and {kind} does not do so",
             f"Leave `{'.'.join(positions.factor_path)}` out, or choose the mixer `attention` or `latent_attention`.",
         )
-    if block.window is not None and not place.cross and not mixer.takes_window:
+    if block.window is not None and not placed.cross and not mixer.takes_window:
         raise refusal(
-            (*place.home, "window"),
+            (*placed.home, "window"),
             block.window,
             f"the mixer {kind} has no window",
             "Leave `window` out, or choose the mixer `attention`.",
         )
-    _check_heads(model, place)
+    _check_heads(model, placed)
 
 
-def _check_places(model: ModelFields, place: LayerPlace) -> None:
+def _check_inputs_and_convolutions(model: ModelFields, placed: PlacedMixer) -> None:
     """Refuse inputs apart and short convolutions for which a part has no place, and convolutions that see both sides.
 
     Layers that attend to the keys of another one have none on them, though they may share its block.
     """
-    context = model.layer_context(1, layer=place.layer, cross=place.cross)
-    if context.separate_inputs and not place.mixer.takes_separate_inputs:
+    context = model.layer_context(1, layer=placed.layer, cross=placed.cross)
+    if context.separate_inputs and not placed.mixer.takes_separate_inputs:
         raise refusal(
-            (*place.home, "residual"),
-            place.block.residual.kind_name(),
-            f"it gives queries, keys and values inputs of their own, and {place.mixer.kind_name()} has one input",
+            (*placed.home, "residual"),
+            placed.block.residual.kind_name(),
+            f"it gives queries, keys and values inputs of their own, and {placed.mixer.kind_name()} has one input",
             "Choose the mixer `attention`, or another setting of `residual`.",
         )
-    convolutions = place.block.convolutions
-    if place.cross or convolutions == NO_CONVOLUTIONS:
+    convolutions = placed.block.convolutions
+    if placed.cross or convolutions == NO_CONVOLUTIONS:
         return
-    if not place.causal:
+    if not placed.causal:
         raise refusal(
-            (*place.home, "convolutions"),
+            (*placed.home, "convolutions"),
             convolutions.canonical(),
             f"a short convolution looks back from each token, and {_a_family(model)} sees both sides",
             "Leave `convolutions` out, or set `family: decoder`.",
         )
-    places = (
-        ("on_key", place.mixer, place.mixer.convolved_keys(context), "attention"),
-        ("on_qkv", place.mixer, place.mixer.convolved_width(context), "attention"),
-        ("in_mlp", place.block.mlp, place.block.mlp.convolved_width(context), "gated"),
+    slots = (
+        ("on_key", placed.mixer, placed.mixer.convolved_keys(context), "attention"),
+        ("on_qkv", placed.mixer, placed.mixer.convolved_width(context), "attention"),
+        ("in_mlp", placed.block.mlp, placed.block.mlp.convolved_width(context), "gated"),
     )
-    for field, part, channels, such in places:
+    for field, part, channels, such in slots:
         if getattr(convolutions, field) is not None and not channels:
             raise refusal(
-                (*place.home, "convolutions", field),
+                (*placed.home, "convolutions", field),
                 getattr(convolutions, field).canonical(),
                 f"{part.kind_name()} has no such place in this layer",
                 f"Leave `{field}` out, or choose another kind, such as `{such}`.",
             )
 
 
-def _check_heads(model: ModelFields, place: LayerPlace) -> None:
-    block, mixer, kind = place.block, place.mixer, place.mixer.kind_name()
+def _check_heads(model: ModelFields, placed: PlacedMixer) -> None:
+    block, mixer, kind = placed.block, placed.mixer, placed.mixer.kind_name()
     set_by_block = block.head_width is not None
-    head_width, home = block.head_width or model.head_width, (*place.home, "head_width")
+    head_width, home = block.head_width or model.head_width, (*placed.home, "head_width")
     if not mixer.uses_heads:
-        if set_by_block and not place.cross:
+        if set_by_block and not placed.cross:
             raise refusal(home, head_width, f"the mixer {kind} has no heads", "Leave `head_width` out.")
     elif head_width is None and model.width % model.heads:
         near = largest_divisor(model.width, model.heads)

@@ -106,7 +106,6 @@ class LadderFit:
     Attributes:
         baseline: Law of the baseline.
         variant: Law of the variant.
-        shares_irreducible: Whether both laws have one irreducible loss.
         speedups: Effective speedup at each rung: from the variant's measured loss there and the baseline's law.
         target: Compute of the extrapolation, in FLOPs.
         difference: Variant minus baseline at the target; None where `refusal` says why.
@@ -117,7 +116,6 @@ class LadderFit:
 
     baseline: Law
     variant: Law
-    shares_irreducible: bool
     speedups: tuple[WithBounds, ...]
     target: float
     difference: WithBounds | None
@@ -157,17 +155,17 @@ def climb(rungs: Sequence[Rung], times: float = FURTHEST) -> LadderFit:
     ]
     if len(rungs) < LEAST_RUNGS:
         refusal = f"there are {len(rungs)} rungs, and a law is extrapolated from {LEAST_RUNGS} or more"
-        return LadderFit(baseline, variant, shared, tuple(reached), target, None, None, None, refusal)
+        return LadderFit(baseline, variant, tuple(reached), target, None, None, None, refusal)
     below = _fit(computes[:-1] / unit, means[:, :-1], noise[:-1], shared=True)
     predicted = _at(below, 1, computes[-1, 1] / unit) - _at(below, 0, computes[-1, 0] / unit)
     held_out = resamples.interval(predicted - (means[:, -1, 1] - means[:, -1, 0]))
     if not held_out.low <= 0 <= held_out.high:
         refusal = "the smaller rungs do not predict the largest one"
-        return LadderFit(baseline, variant, shared, tuple(reached), target, None, None, held_out, refusal)
+        return LadderFit(baseline, variant, tuple(reached), target, None, None, held_out, refusal)
     there = _at(laws, 1, target / unit)
     difference = resamples.interval(there - _at(laws, 0, target / unit))
     speedup = resamples.interval(_log(_inverse(laws, 0, there) * unit / target), _exp)
-    return LadderFit(baseline, variant, shared, tuple(reached), target, difference, speedup, held_out)
+    return LadderFit(baseline, variant, tuple(reached), target, difference, speedup, held_out)
 
 
 def outcome(here: float, difference: WithBounds | None, margin: float) -> Fate:

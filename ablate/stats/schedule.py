@@ -99,7 +99,7 @@ class ExtendedSeeds:
 
     def level(self, n: int, error: float = ERROR) -> float:
         """As `SeedSchedule.level`: of the first declaration that looks at `n` seeds."""
-        place = self._place(n)
+        place = self._declaration(n)
         if place is None:
             return error * _share(len(self.declared) - 1) if self._is_short(n) else 0.0
         declared, part = self.declared[place], error * _share(place)
@@ -108,14 +108,14 @@ class ExtendedSeeds:
     def looks(self, pairs: int) -> Iterator[int]:
         """As `SeedSchedule.looks`, over the seeds of all looks."""
         for n in range(2, pairs + 1):
-            if self._place(n) is not None or (n == pairs and self._is_short(n)):
+            if self._declaration(n) is not None or (n == pairs and self._is_short(n)):
                 yield n
 
     def declares(self, n: int) -> bool:
         """Whether a declaration looks at this many seeds, rather than trials that failed having left no more."""
-        return self._place(n) is not None
+        return self._declaration(n) is not None
 
-    def _place(self, n: int) -> int | None:
+    def _declaration(self, n: int) -> int | None:
         """Index of the first declaration that looks at this many seeds."""
         for number, one in enumerate(self.declared):
             if one == n if isinstance(one, int) else one.start <= n <= one.max:
@@ -131,7 +131,7 @@ class ExtendedSeeds:
         """The p-value of the first looks together, as `SeedSchedule.overall` computes it."""
         least = 1.0
         for n in self.looks(max(p_at, default=0)):
-            place = self._place(n)
+            place = self._declaration(n)
             share = _share(len(self.declared) - 1 if place is None else place)
             declared = None if place is None else self.declared[place]
             p = declared.overall({n: p_at[n]}) if isinstance(declared, SeedSchedule) else p_at[n]

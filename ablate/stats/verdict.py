@@ -221,11 +221,6 @@ def decision(looks: Iterable[Bounds], margin: float) -> tuple[Word, Bounds | Non
     return decided or ("undecided", bound)
 
 
-def word_of(bound: Bounds, margin: float) -> Word:
-    """The verdict that one pair of bounds gives."""
-    return decision((bound,), margin)[0]
-
-
 def _sentence(word: Word, reason: str) -> str:
     """The word with its reason; some reasons begin with the word."""
     return reason if reason.startswith(word) else f"{word}: {reason}"

@@ -175,11 +175,11 @@ def find_files(folder: Path, patterns: Sequence[str], format_: str | None = None
 def _in_order(files: Iterable[Path]) -> list[Path]:
     """Files in the order of their names, with numbers in them by their size: the second before the tenth."""
 
-    def place(file: Path) -> list[tuple[int, str]]:
+    def sort_key(file: Path) -> list[tuple[int, str]]:
         parts = re.split(r"(\d+)", str(file))
         return [(int(part) if number % 2 else 0, part) for number, part in enumerate(parts)]
 
-    return sorted(files, key=place)
+    return sorted(files, key=sort_key)
 
 
 def _of_folder(folder: Path, typed: str, format_: str | None) -> list[Path]:

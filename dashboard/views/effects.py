@@ -14,7 +14,7 @@ from ablate.analysis.changes import setting_titles, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.numbers import MISSING, count
 from ablate.analysis.runs import VariantRuns
-from ablate.analysis.slices import place
+from ablate.analysis.slices import axis_value
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice
 from ablate.render.figures.effects import (
     MOST_CELLS,
@@ -321,7 +321,7 @@ def variant_table(study_record: StudyRecord, runs: Mapping[str, VariantRuns]) ->
         {
             "variant": titles[variant.name],
             **dict.fromkeys(axes.values()),
-            **{axes[axis]: place(variant, axis) for axis in switches if axis not in variant.settings},
+            **{axes[axis]: axis_value(variant, axis) for axis in switches if axis not in variant.settings},
             **{axes[name]: setting for name, setting in variant.settings.items() if name != MEMBERSHIP},
             "parameters": variant.parameters,
             metric: None if runs[variant.name].diverged else _mean(runs[variant.name].values(metric)),

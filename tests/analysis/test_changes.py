@@ -27,7 +27,7 @@ from ablate.analysis.study import read_study
 from ablate.render.as_json import study_json
 from ablate.render.formats import Place, find_format
 from ablate.render.table import in_lines, print_study
-from ablate.spec.design import split_place
+from ablate.spec.design import split_axis
 from ablate.store.records import TrialState, VariantRecord
 
 ATTENTION = {"kind": "attention", "shaping": "none", "value": {"kind": "dense"}, "output": {"kind": "dense"}}
@@ -133,7 +133,7 @@ def test_a_setting_without_a_text_is_reported_by_its_paths(
     ],
 )
 def test_a_setting_may_have_an_at_sign_in_its_name(name: str, place: str) -> None:
-    assert split_place(name) == (name.removesuffix(f"@{place}"), place)
+    assert split_axis(name) == (name.removesuffix(f"@{place}"), place)
     made = study_of({name: {}, "norm=lin": {"norm": "none"}} if name != "norm=lin" else {name: {}}, {})
     record = dataclasses.replace(made.record, baseline=name)  # as one that adds parts to the plainest model has
     assert set(baselines_of(record).values()) == {name}

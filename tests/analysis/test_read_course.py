@@ -18,7 +18,7 @@ from ablate.render.document import ablation_table
 from ablate.render.formats import render_report
 from ablate.render.formats.data import table_rows
 from ablate.stats.bounds import bounds
-from ablate.stats.verdict import word_of
+from ablate.stats.verdict import decision
 
 STEPS = [100 * n for n in range(1, 13)]
 
@@ -57,7 +57,7 @@ def test_each_point_is_the_paired_difference_with_its_verdict() -> None:
         assert (point.low, point.high) == (
             pytest.approx(point.difference - half, abs=1e-6), pytest.approx(point.difference + half, abs=1e-6),
         )  # fmt: skip
-        assert point.word == word_of(next(bounds(gaps, None)), 0.02)
+        assert point.word == decision((next(bounds(gaps, None)),), 0.02)[0]
         words.add(point.word)
     assert words >= {"not needed", "needed"}, "the study ends with the opposite of what it would have said early"
 

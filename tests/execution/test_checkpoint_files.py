@@ -20,7 +20,7 @@ from ablate.execution.checkpoint import (
     checkpoints_folder,
     job_key,
     read_checkpoint,
-    trainer_places,
+    trainer_folders,
     write_checkpoint,
 )
 from ablate.execution.protocol import Job, JobMember
@@ -107,7 +107,7 @@ def test_checkpoints_and_runs_are_beside_the_store(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     assert checkpoints_folder("some/a.db") == tmp_path / "some/a.checkpoints"
     assert checkpoints_folder("postgresql://me@host/a") == tmp_path / "studies/store.checkpoints"
-    places = trainer_places("some/a.db", "0123456789abcdef0123")
+    places = trainer_folders("some/a.db", "0123456789abcdef0123")
     assert (places.root, places.folder) == (str(tmp_path), str(tmp_path / "some/a.runs/0123456789abcdef"))
 
 

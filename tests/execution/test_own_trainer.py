@@ -27,7 +27,7 @@ from ablate.execution.attempt import curve_point
 from ablate.execution.call_function import call
 from ablate.execution.own_trainer import (
     TrainerFailedError,
-    TrainerPlaces,
+    TrainerFolders,
     _Curve,
     run_trainer,
     visible_devices,
@@ -40,9 +40,9 @@ TELLS = "import json, sys; print(json.dumps({'arguments': sys.argv[1:], %s}), fi
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> TrainerPlaces:
+def places(tmp_path: Path) -> TrainerFolders:
     write_script(tmp_path)
-    return TrainerPlaces(str(tmp_path), str(tmp_path / "trial"))
+    return TrainerFolders(str(tmp_path), str(tmp_path / "trial"))
 
 
 def variant(changes: dict[str, Any] | None = None, **parameters: Any) -> TrainerVariant:
@@ -74,7 +74,7 @@ def until(condition: Any, seconds: float = 600.0) -> None:
         time.sleep(0.02)
 
 
-def test_rows_arrive_while_it_runs(places: TrainerPlaces) -> None:
+def test_rows_arrive_while_it_runs(places: TrainerFolders) -> None:
     events = run_trainer(variant(does="wait"), 4, places)
     first = next(event for event in events if isinstance(event, Measurement))
     assert first.step == 1
@@ -84,7 +84,7 @@ def test_rows_arrive_while_it_runs(places: TrainerPlaces) -> None:
     assert Path(places.folder, "log.txt").read_text() == "begins\n"
 
 
-def test_a_seed_gives_the_same_batches_to_all_variants(places: TrainerPlaces) -> None:
+def test_a_seed_gives_the_same_batches_to_all_variants(places: TrainerFolders) -> None:
     ends = {}
     for seed, rate in ((0, 0.1), (0, 0.3), (1, 0.1)):
         (_, last) = measured(list(run_trainer(variant(lr=rate), seed, places)))[-1]
@@ -119,7 +119,7 @@ def test_a_seed_gives_the_same_batches_to_all_variants(places: TrainerPlaces) ->
     ],
 )
 def test_a_failure_says_why_with_the_end_of_the_log(
-    places: TrainerPlaces, does: str, changes: dict[str, Any], reason: str, log: str, monkeypatch: pytest.MonkeyPatch
+    places: TrainerFolders, does: str, changes: dict[str, Any], reason: str, log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = Path(places.folder, "log.txt")
     clock = SimpleNamespace(monotonic=lambda: 1000.0 * (said.exists() and said.read_text() != ""))  # as slow as it is
@@ -177,14 +177,14 @@ def test_a_failure_says_why_with_the_end_of_the_log(
         ("import sys; open(sys.argv[1], 'w').write('{\"step\": 1}')", {}, "its rows hold no metric"),
     ],
 )
-def test_damaged_metrics_and_deaths(places: TrainerPlaces, code: str, changes: dict[str, Any], reason: str) -> None:
+def test_damaged_metrics_and_deaths(places: TrainerFolders, code: str, changes: dict[str, Any], reason: str) -> None:
     metrics = {"file": "{folder}/rows", **changes}
     with pytest.raises(TrainerFailedError) as failed:
         list(run_trainer(prints(code, metrics=metrics), 0, places))
     assert reason in failed.value.reason
 
 
-def test_a_program_that_is_not_there(places: TrainerPlaces) -> None:
+def test_a_program_that_is_not_there(places: TrainerFolders) -> None:
     missing = TrainerVariant(
         trainer={"command": ["no-such-program", "{seed}", "{x}"], "parameters": {"x": 1}}, parameters={}
     )
@@ -193,7 +193,7 @@ def test_a_program_that_is_not_there(places: TrainerPlaces) -> None:
 
 
 @pytest.mark.parametrize("form", ["jsonl", "json", "csv", "log"])
-def test_all_formats_say_the_same(places: TrainerPlaces, form: str) -> None:
+def test_all_formats_say_the_same(places: TrainerFolders, form: str) -> None:
     rows = [{"step": 1, "loss": {"val": 0.5}, "accuracy": 0.25}, {"step": 4, "loss": {"val": 0.375}, "accuracy": 0.5}]
     texts = {
         "jsonl": "\n".join(map(json.dumps, rows)),
@@ -211,7 +211,7 @@ def test_all_formats_say_the_same(places: TrainerPlaces, form: str) -> None:
     assert events[:-1] == ([] if form == "json" else [(1, {"val_loss": 0.5, "accuracy": 0.25})])
 
 
-def test_the_last_value_of_each_metric_counts_and_curves_hold_only_what_was_measured(places: TrainerPlaces) -> None:
+def test_the_last_value_of_each_metric_counts_and_curves_hold_only_what_was_measured(places: TrainerFolders) -> None:
     rows = [
         {"step": 2, "val_loss": 3.0},
         {"step": 2, "train_loss": 2.5, "seconds": 7.5, "tokens": 64},
@@ -239,7 +239,7 @@ def ended(text: str, **metrics: Any) -> list[Event]:
     with TemporaryDirectory() as folder:
         steps = metrics.pop("steps", None)
         trained = prints(code, metrics={"file": "{folder}/rows", **metrics}, **({"steps": steps} if steps else {}))
-        return list(run_trainer(trained, 0, TrainerPlaces(folder, f"{folder}/trial")))
+        return list(run_trainer(trained, 0, TrainerFolders(folder, f"{folder}/trial")))
 
 
 LINE = {"format": "log", "line": r"step (?P<step>\d+) loss (?P<val_loss>[\d.]+)"}
@@ -412,7 +412,7 @@ def test_metrics_at_step_0_alone_are_those_of_the_end(tmp_path: Path) -> None:
     assert measured(ended('{"step": 0, "val_loss": 3.0}\n')) == [(0, {"val_loss": 3.0}), (1, {"val_loss": 3.0})]
 
 
-def written_twice(places: TrainerPlaces, begin: str, end: str) -> Iterator[Event]:
+def written_twice(places: TrainerFolders, begin: str, end: str) -> Iterator[Event]:
     """The events of a trainer that writes its metrics file again when the first content has been read."""
     code = f"""
 import sys, time
@@ -429,7 +429,7 @@ Path(sys.argv[1]).write_text({end!r})
         yield event
 
 
-def test_a_file_that_is_written_again_with_another_column(places: TrainerPlaces) -> None:
+def test_a_file_that_is_written_again_with_another_column(places: TrainerFolders) -> None:
     """As Lightning's CSVLogger does at the first validation."""
     first, second = "step,train_loss\n1,5.0\n2,4.0\n", "step,train_loss,val_loss\n1,5.0,\n2,4.0,\n2,,3.5\n4,3.0,\n"
     for begin, end in ((first, second), (second, "step,val_loss\n1,\n2,\n2,3.5\n4,\n4,3.25\n")):
@@ -442,7 +442,7 @@ def test_a_file_that_is_written_again_with_another_column(places: TrainerPlaces)
         list(written_twice(places, second, "x\n1"))
 
 
-def test_a_file_that_loses_rows_while_it_is_written_is_refused(places: TrainerPlaces) -> None:
+def test_a_file_that_loses_rows_while_it_is_written_is_refused(places: TrainerFolders) -> None:
     rows = '{"step": 1, "val_loss": 3.0}\n'
     code = (
         "import sys, time; from pathlib import Path\n"
@@ -457,7 +457,7 @@ def test_a_file_that_loses_rows_while_it_is_written_is_refused(places: TrainerPl
         list(events)
 
 
-def test_a_program_that_is_ended_may_put_its_things_in_order(places: TrainerPlaces) -> None:
+def test_a_program_that_is_ended_may_put_its_things_in_order(places: TrainerFolders) -> None:
     code = (
         "import signal, sys, time; from pathlib import Path\n"
         "def save(*_): time.sleep(0.1); Path(sys.argv[1] + '.saved').touch(); sys.exit()\n"
@@ -471,7 +471,7 @@ def test_a_program_that_is_ended_may_put_its_things_in_order(places: TrainerPlac
     assert Path(places.folder, "output", "rows.saved").exists()
 
 
-def test_a_loss_that_is_not_finite_ends_it(places: TrainerPlaces) -> None:
+def test_a_loss_that_is_not_finite_ends_it(places: TrainerFolders) -> None:
     *_, last = run_trainer(variant(does="diverge"), 0, places)
     assert isinstance(last, Diverged)
     assert (last.step, str(last.loss)) == (2, "nan")
@@ -479,7 +479,7 @@ def test_a_loss_that_is_not_finite_ends_it(places: TrainerPlaces) -> None:
 
 
 @pytest.mark.parametrize("how", ["stopped", "closed"])
-def test_no_process_is_left(places: TrainerPlaces, how: str) -> None:
+def test_no_process_is_left(places: TrainerFolders, how: str) -> None:
     asked: list[int] = []
     events: Iterator[Event] = run_trainer(variant(does="start_others"), 0, places, stopped=lambda: asked)
     assert isinstance(next(event for event in events if isinstance(event, Measurement)), Measurement)
@@ -493,7 +493,7 @@ def test_no_process_is_left(places: TrainerPlaces, how: str) -> None:
     until(lambda: is_gone(other))
 
 
-def test_no_process_is_left_when_its_starter_is_killed(places: TrainerPlaces, tmp_path: Path) -> None:
+def test_no_process_is_left_when_its_starter_is_killed(places: TrainerFolders, tmp_path: Path) -> None:
     code = (
         "import sys; from ablate.execution.own_trainer import *\n"
         f"list(run_trainer(TrainerVariant.model_validate_json(sys.argv[1]), 0, {places!r}))"
@@ -507,7 +507,7 @@ def test_no_process_is_left_when_its_starter_is_killed(places: TrainerPlaces, tm
     until(lambda: is_gone(int(file.read_text())))
 
 
-def test_arguments_reach_the_program_as_they_are_written(places: TrainerPlaces, tmp_path: Path) -> None:
+def test_arguments_reach_the_program_as_they_are_written(places: TrainerFolders, tmp_path: Path) -> None:
     command = ["{python}", "-c", TELLS % "'val_loss': 1", "{folder}/rows", "{text}", "{{seed}}-{seed}", "a b", "{flag}"]
     parameters = {"text": "$(touch pwned); `touch pwned` {folder} *", "flag": True}
     spec = TrainerVariant(
@@ -519,7 +519,7 @@ def test_arguments_reach_the_program_as_they_are_written(places: TrainerPlaces, 
     assert not (tmp_path / "pwned").exists()
 
 
-def test_a_configuration_file_and_the_devices(places: TrainerPlaces, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_file_and_the_devices(places: TrainerFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     code = (
         TELLS
@@ -565,7 +565,7 @@ def narrow(seed):
 """
 
 
-def test_a_function(places: TrainerPlaces, tmp_path: Path) -> None:
+def test_a_function(places: TrainerFolders, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FUNCTIONS)
     spec = TrainerVariant(trainer={"function": "mine:returned", "parameters": {"lr": 0.5}}, parameters={})
     assert measured(list(run_trainer(spec, 2, places)))[-1][1] == {"val_loss": 2.5}
@@ -608,7 +608,7 @@ def test_a_function_takes_what_it_names_and_gives_rows(
 @pytest.mark.parametrize(
     ("name", "log"), [("raised", "RuntimeError: out of luck"), ("narrow", "unexpected keyword argument 'lr'")]
 )
-def test_a_function_that_raises(places: TrainerPlaces, tmp_path: Path, name: str, log: str) -> None:
+def test_a_function_that_raises(places: TrainerFolders, tmp_path: Path, name: str, log: str) -> None:
     (tmp_path / "mine.py").write_text(FUNCTIONS)
     spec = TrainerVariant(trainer={"function": f"mine:{name}", "parameters": {"lr": 0.5}}, parameters={})
     with pytest.raises(TrainerFailedError) as failed:

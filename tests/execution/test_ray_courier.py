@@ -12,7 +12,7 @@ from engine_samples import planner
 
 from ablate.errors import PluginError
 from ablate.execution.ray import files
-from ablate.execution.ray.files import Courier, local_cache, pack, place_plugin, read_plugin, unpack
+from ablate.execution.ray.files import Courier, local_cache, pack, read_plugin, unpack, write_plugin
 from ablate.planning.planner import make_plan
 from ablate.tasks.cache import folder_of
 
@@ -78,13 +78,13 @@ def test_a_plugin_is_read_from_its_path_or_from_the_copy(tmp_path: Path) -> None
     path, files = read_plugin("mine.py")
     assert path == str(here)
     assert files == {name: (tmp_path / name).read_bytes() for name in ("mine.py", "helper.py", "parts/norm.py")}
-    assert place_plugin(path, files) == path
+    assert write_plugin(path, files) == path
     (tmp_path / "helper.py").unlink()
-    came = Path(place_plugin(path, files))
+    came = Path(write_plugin(path, files))
     assert came.name == "mine.py"
     assert {name: (came.parent / name).read_bytes() for name in files} == files
     (tmp_path / "helper.py").write_text("x = 2")  # this machine has another of the same name
-    assert place_plugin(path, files) == str(came)
+    assert write_plugin(path, files) == str(came)
     assert {each.relative_to(came.parent).as_posix() for each in came.parent.rglob("*.py")} == set(files)
 
 

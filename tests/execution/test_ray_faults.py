@@ -334,7 +334,7 @@ def test_packs_go_to_the_machine_with_a_gpu_and_others_train_too(
         assert mixed.size == 3, "two halves of the GPU, whatever cores are beside it, and one on the other machine"
         for_gpu = set()
         for number in range(1, 7):
-            if mixed.next_place().memory > 2**32:
+            if mixed.next_device().memory > 2**32:
                 for_gpu.add(number)
             mixed.submit(job(number, trial(ray_folder)))
         assert for_gpu == {1, 3, 4, 6}

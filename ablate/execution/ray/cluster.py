@@ -149,7 +149,7 @@ def alive() -> list[dict[str, Any]]:
     return [node for node in every if node["Alive"]]
 
 
-def give_up_lost_places() -> None:
+def give_up_lost_placements() -> None:
     """Remove the placement groups of this process on nodes that have died; their jobs restart elsewhere.
 
     Ray would reschedule these groups before all others and without a pause. The head would do nothing else, and the
@@ -160,8 +160,8 @@ def give_up_lost_places() -> None:
     from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
     job = ray.get_runtime_context().get_job_id()
-    for number, place in placement_group_table().items():
-        if place["state"] == "RESCHEDULING" and number.endswith(job):
+    for number, group in placement_group_table().items():
+        if group["state"] == "RESCHEDULING" and number.endswith(job):
             remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(number))))
 
 

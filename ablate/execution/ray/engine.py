@@ -26,7 +26,7 @@ from ablate.execution.ray.trainable import JobTrainable
 from ablate.execution.ray.tuning import TuneRun
 from ablate.locations import temporary_folder
 from ablate.planning.memory import part_of_rank, trial_bytes
-from ablate.planning.packing import MOST, JobPlace, ResumablePack
+from ablate.planning.packing import MOST, JobDevice, ResumablePack
 from ablate.planning.plan import Plan, Trial
 
 _CLOSE_SECONDS = 10.0
@@ -200,10 +200,10 @@ class RayEngine(Engine):
             ray.shutdown()
         self._scratch.cleanup()
 
-    def next_place(self) -> JobPlace:
-        """The place of the next job: on a GPU as long as one is free."""
+    def next_device(self) -> JobDevice:
+        """The device of the next job: a GPU as long as one is free."""
         placement = self._next_placement()
-        return JobPlace(placement.device, placement.memory)
+        return JobDevice(placement.device, placement.memory)
 
     def _look(self) -> None:
         """Read the list of nodes if it is old."""

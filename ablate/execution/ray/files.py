@@ -135,7 +135,7 @@ def read_plugin(location: str) -> tuple[str, dict[str, bytes]]:
     return str(path), {file.relative_to(path.parent).as_posix(): content for file, content in files.items()}
 
 
-def place_plugin(location: str, files: Mapping[str, bytes]) -> str:
+def write_plugin(location: str, files: Mapping[str, bytes]) -> str:
     """The path of a plugin on this node: its own path if the same files are there, else that of a copy.
 
     Args:

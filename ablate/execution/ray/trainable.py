@@ -27,7 +27,7 @@ from ablate.execution.options import RunOptions, WorkerSettings
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, Message, StateReplaced
 from ablate.execution.ranks import rank_group
 from ablate.execution.ray.cluster import Placement
-from ablate.execution.ray.files import local_cache, place_plugin
+from ablate.execution.ray.files import local_cache, write_plugin
 from ablate.execution.ray.scheduling import (
     JOB,
     LEFT,
@@ -84,7 +84,7 @@ class JobTrainable(Trainable):
         adopt_modules()
         keep_freed_memory()
         torch.set_num_threads(placement.threads)
-        plugins = [place_plugin(path, files) for path, files in brought["plugins"]]
+        plugins = [write_plugin(path, files) for path, files in brought["plugins"]]
         for plugin in plugins:
             load_plugin(plugin)
         options: RunOptions = brought["options"]
@@ -197,11 +197,12 @@ class JobTrainable(Trainable):
             yield StateReplaced(self._job.number, tuple((step, values) for step, values in self._history))
         runner = self._runners.setdefault(cache, JobRunner(cache, self._device, self._devices))
         with ExitStack() as stack:
-            place = ""
+            folder = ""
             if start is not None and len(self._devices) > 1:  # what Tune gave is gone when the other processes start
-                place = stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-start-", dir=temporary_folder()))
-                write_checkpoint(Path(place), start, self._keys())
-            with rank_group(self._job, WorkerSettings(options, tuple(self._devices)), place) as ranks:
+                made = tempfile.TemporaryDirectory(prefix="ablate-start-", dir=temporary_folder())
+                folder = stack.enter_context(made)
+                write_checkpoint(Path(folder), start, self._keys())
+            with rank_group(self._job, WorkerSettings(options, tuple(self._devices)), folder) as ranks:
                 yield from runner.run_job(self._job, self._stopped, start, options.checkpoint_interval, ranks)
 
     def _stopped(self) -> list[int]:

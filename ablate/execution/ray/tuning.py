@@ -22,7 +22,7 @@ from ray.tune.search import Searcher
 from ablate.errors import EngineError
 from ablate.execution.checkpoint import job_key
 from ablate.execution.protocol import Broken, Done, Job, JobRestarted, Message
-from ablate.execution.ray.cluster import Placement, give_up_lost_places
+from ablate.execution.ray.cluster import Placement, give_up_lost_placements
 from ablate.execution.ray.files import Storage
 from ablate.execution.ray.scheduling import JOB, LEFT, MESSAGES, PLACEMENT, DesignScheduler, first_values, population_of
 
@@ -210,7 +210,7 @@ class TuneRun:
         self._thread.start()
         # A separate thread removes lost placement groups also while the driver is busy.
         self._closed = threading.Event()
-        self._watch = threading.Thread(target=self._give_up_lost_places, name="ray-places", daemon=True)
+        self._watch = threading.Thread(target=self._give_up_lost_placements, name="ray-places", daemon=True)
         self._watch.start()
 
     def submit(self, job: Job, placement: Placement) -> None:
@@ -234,10 +234,10 @@ class TuneRun:
         except BaseException as error:
             self._failure = error
 
-    def _give_up_lost_places(self) -> None:
+    def _give_up_lost_placements(self) -> None:
         while not self._closed.wait(_WATCH_SECONDS):
             with suppress(RayError, RuntimeError, OSError):  # `check` reports a cluster that has gone
-                give_up_lost_places()
+                give_up_lost_placements()
 
     def check(self) -> None:
         """Check that Tune still runs.

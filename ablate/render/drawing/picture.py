@@ -150,7 +150,7 @@ class Slots:
             if shared:
                 shared[0].extend(missing)
             elif missing:
-                order.insert(_place(order, self._rows[box][0][index + 1 :]), missing)
+                order.insert(_insertion_index(order, self._rows[box][0][index + 1 :]), missing)
         return [
             [replace(part, slot=f"{box}: {slot}") for slot in row for part in _both(old.get(slot), new.get(slot))]
             for row in order
@@ -198,7 +198,7 @@ def parts_of(block: BlockSpec) -> dict[str, str]:
     }
 
 
-def _place(order: list[list[str]], after: Rows) -> int:
+def _insertion_index(order: list[list[str]], after: Rows) -> int:
     """The index before the first row that follows it in the other block too, else the end."""
     known = {slot for row in after for slot, _ in row}
     return next((index for index, row in enumerate(order) if known & set(row)), len(order))

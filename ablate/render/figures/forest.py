@@ -59,7 +59,7 @@ def most_telling_first(rows: Sequence[VariantRow], direction: str) -> list[Varia
         direction: `minimize` or `maximize`, of the objective.
     """
 
-    def place(row: VariantRow) -> tuple[bool, float, float]:
+    def sort_key(row: VariantRow) -> tuple[bool, float, float]:
         worse = row.difference.difference if row.difference else None
         signed = math.inf if worse is None else worse if direction == "minimize" else -worse
         if row.verdict is not None and row.verdict.word != "undecided":
@@ -67,7 +67,7 @@ def most_telling_first(rows: Sequence[VariantRow], direction: str) -> list[Varia
         further = row.verdict.further_seeds if row.verdict is not None else None
         return True, math.inf if further is None else further, signed
 
-    return sorted(rows, key=place)
+    return sorted(rows, key=sort_key)
 
 
 def forest(report: StudyReport, rows: Sequence[VariantRow], palette: Palette) -> Spec:

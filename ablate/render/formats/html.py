@@ -33,7 +33,7 @@ from ablate.render.figures.path import removal_outcome
 from ablate.render.figures.style import DRAWN_AS, Look, Palette
 from ablate.render.formats import Format, Place
 from ablate.render.interval import FURTHER, Axis, Span, axis_svg, interval_svg
-from ablate.spec.design import BASELINE, split_place
+from ablate.spec.design import BASELINE, split_axis
 
 _MARKS = {"square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼"}
 """Vega's names of marks to characters; others are circles."""
@@ -238,7 +238,7 @@ def verdict_table(
         titles.pop()
 
     def cells(key: GroupKey, row: AnswerRow) -> tuple[str, ...]:
-        drawn, variant = look(DRAWN_AS[key]), split_place(row.variant)[0]
+        drawn, variant = look(DRAWN_AS[key]), split_axis(row.variant)[0]
         name = "" if row.combines or variant in (row.label, BASELINE) else f" <code>{escape(variant)}</code>"
         warning = f" <em>{escape(row.warning)}</em>" if row.warning else ""
         alone = "*" * holds_alone(row)
@@ -398,7 +398,7 @@ def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callab
         embed: What makes HTML of an SVG element; the default leaves it as it is.
     """
     laws = {one.scaling.variant: one for one in climbs.of}
-    of = {row.words: laws[name] for row in answer.rows if (name := split_place(row.variant)[0]) in laws}
+    of = {row.words: laws[name] for row in answer.rows if (name := split_axis(row.variant)[0]) in laws}
     there = {words: one.ladder.difference for words, one in of.items() if one.ladder and not one.refusal}
     spans = {words: Span(one.value, one.low, one.high) for words, one in there.items() if one is not None}
     axis = Axis.around(answer.margin, answer.worse, [*spans.values()], FURTHER)

@@ -17,7 +17,7 @@ from ablate.portable_names import FILE, portable_name
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
 from ablate.render.document import document, document_of_questions
 from ablate.render.formats import Format, Place, file_stem
-from ablate.spec.design import split_place
+from ablate.spec.design import split_axis
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
@@ -151,7 +151,7 @@ def paper_table(report: StudyReport) -> str:
 
     compared = compared_rows(report)
     baselines = dict.fromkeys(report.baseline_of(row.name).name for row in compared) or [report.record.baseline]
-    groups = ["\n".join(cells(name, name if split_place(name)[1] else "baseline", "", "") for name in baselines)]
+    groups = ["\n".join(cells(name, name if split_axis(name)[1] else "baseline", "", "") for name in baselines)]
     for group in answer.groups:
         rows = []
         for row in group.rows:

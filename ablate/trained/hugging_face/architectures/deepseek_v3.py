@@ -70,7 +70,7 @@ class DeepseekV3(LlamaLike):
             "balance_rate": _BALANCE_RATE,
         }
 
-    def places(self, config: Config) -> dict[str, Any]:
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
         config.need("head_dim", config["qk_rope_head_dim"])
         if not isinstance(config["rope_interleave"], bool):
             raise config.refuse("rope_interleave", "true or false can be read")
@@ -170,7 +170,7 @@ class KimiLinear(DeepseekV3):
     def mlp(self, config: Config) -> dict[str, Any]:
         return self.experts(config, config["num_local_experts"])
 
-    def places(self, config: Config) -> dict[str, Any]:
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
         kinds, mlps = self._kinds(config), config.layers("mlp_layer_types", "dense", "sparse")
         if "linear_attention" in kinds and config.activation("hidden_act") != "silu":
             raise config.refuse("hidden_act", "linear layers have it too, where 'silu' alone can be read")

@@ -78,7 +78,7 @@ class LlamaLike(Architecture):
                 "norm": self.block_norm(config),
                 **self.joined(config),
             },
-            **self.places(config),
+            **self.positions_by_layer(config),
             "final_norm": self.norm(config),
             "tied_head": config["tie_word_embeddings"],
         }
@@ -128,7 +128,7 @@ class LlamaLike(Architecture):
         """The norm after the last block."""
         return {"kind": self.norm_kind, "eps": config[self.eps]}
 
-    def places(self, config: Config) -> dict[str, Any]:
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
         """The positions of the model, and what differs between layers."""
         return {"positions": config.rotary(partial=self.partial)}
 
@@ -330,12 +330,12 @@ class SmolLM3(Llama):
     undeclared = ("rope_theta", "head_dim")
     inert = ("no_rope_layer_interval", "use_sliding_window")  # the class works lists over layers out from them
 
-    def places(self, config: Config) -> dict[str, Any]:
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
         turned = config["no_rope_layers"]
         if not isinstance(turned, list) or len(turned) < config["num_hidden_layers"]:
             raise config.refuse("no_rope_layers", "a list with a value for each layer can be read")
         layers = [here if turned[i] else {**here, "positions": "none"} for i, here in enumerate(windows(config))]
-        return super().places(config) | by_layer(layers)
+        return super().positions_by_layer(config) | by_layer(layers)
 
     def settings_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         turned = [int((layer.positions or spec.positions).kind_name() != "none") for layer in spec.blocks]
@@ -379,8 +379,8 @@ class GptOss(LlamaLike):
         made = super().settings_of(spec, vocabulary, context)
         return {**made, "hidden_act": "silu", "swiglu_limit": mlp.limit}
 
-    def places(self, config: Config) -> dict[str, Any]:
-        return super().places(config) | by_layer(windows(config))
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
+        return super().positions_by_layer(config) | by_layer(windows(config))
 
     def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
         yield from attention_links(f"{theirs}.self_attn", f"{ours}.mixer", bias=config["attention_bias"])

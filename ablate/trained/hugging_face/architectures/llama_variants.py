@@ -33,10 +33,10 @@ class Mistral(LlamaLike):
     def biases(self, config: Config) -> tuple[bool, bool, bool]:
         return False, False, False
 
-    def places(self, config: Config) -> dict[str, Any]:
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
         window = config["sliding_window"]
         layers = [{} if window is None else {"window": window}] * config["num_hidden_layers"]
-        return super().places(config) | by_layer(layers)
+        return super().positions_by_layer(config) | by_layer(layers)
 
 
 class Ministral(Mistral):
@@ -45,7 +45,7 @@ class Ministral(Mistral):
     model_type = "ministral"
     written_as = "MinistralForCausalLM"
 
-    def places(self, config: Config) -> dict[str, Any]:
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
         return {"positions": config.rotary(), **by_layer(windows(config))}
 
     def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
@@ -153,8 +153,8 @@ class Gemma2(Gemma):
             mixer["scale"] = config["query_pre_attn_scalar"] ** -0.5
         return {**mixer, "logits": {"soft_cap": cap}} if cap is not None else mixer
 
-    def places(self, config: Config) -> dict[str, Any]:
-        return super().places(config) | by_layer(windows(config))
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
+        return super().positions_by_layer(config) | by_layer(windows(config))
 
 
 class Gemma3(Gemma2):
@@ -169,7 +169,7 @@ class Gemma3(Gemma2):
         config.need("attn_logit_softcapping", None)
         return super().mixer(config)
 
-    def places(self, config: Config) -> dict[str, Any]:
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
         return windows_with_rotary(config)
 
     def written_rope(self, spec: ModelSpec) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class Olmo3(Olmo2):
     model_type = "olmo3"
     written_as = "Olmo3ForCausalLM"
 
-    def places(self, config: Config) -> dict[str, Any]:
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
         return windows_with_rotary(config)
 
     def written_rope(self, spec: ModelSpec) -> dict[str, Any]:

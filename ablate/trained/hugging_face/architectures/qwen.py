@@ -40,11 +40,11 @@ class Qwen2(LlamaLike):
     def biases(self, config: Config) -> tuple[bool, bool, bool]:
         return True, False, False
 
-    def places(self, config: Config) -> dict[str, Any]:
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
         layers = windows(config)
         if any(layers) and not config["use_sliding_window"]:
             raise config.refuse("use_sliding_window", "layers with `sliding_attention` need it")
-        return super().places(config) | by_layer(layers)
+        return super().positions_by_layer(config) | by_layer(layers)
 
 
 class Qwen3(Qwen2):
@@ -70,7 +70,7 @@ class Qwen2Moe(Qwen2):
     def mlp(self, config: Config) -> dict[str, Any]:
         return {**routed(config), **shared(config)}
 
-    def places(self, config: Config) -> dict[str, Any]:
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
         dense = {"mlp": super().mlp(config)}
         layers = [
             {**self.window(config, layer), **({} if is_sparse(config, layer) else dense)}
@@ -161,7 +161,7 @@ class Qwen3Next(LlamaLike):
     def mlp(self, config: Config) -> dict[str, Any]:
         return {**routed(config), **shared(config)}
 
-    def places(self, config: Config) -> dict[str, Any]:
+    def positions_by_layer(self, config: Config) -> dict[str, Any]:
         linear = {"mixer": self._linear(config), "positions": "none"}
         dense = {"mlp": super().mlp(config)}
         layers = [
