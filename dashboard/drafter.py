@@ -351,7 +351,7 @@ def _variants(space: SpaceSpec) -> Plain:
         "names": [point.name for point in design.points()[:MOST_NAMED]],
         "invalid": [{"variant": name, "reason": reason} for name, reason in seen.reasons.items()],
         "without_effect": list(seen.without_effect),
-        "doubts": list(seen.doubts),
+        "doubts": list(seen.warnings),
     }
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, along, answer_groups
 from ablate.analysis.columns import shared_decimals
-from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.headline import headline, named, reference_of
 from ablate.analysis.ladder import ScaleRow, scale_rows
+from ablate.analysis.next_steps import NextStep, next_steps
 from ablate.analysis.numbers import counted, decimals_for, few
 from ablate.analysis.report import StudyReport
 from ablate.analysis.suite import Suite, suite_of
@@ -89,9 +89,9 @@ class Answer:
         return "; ".join(supported.get(verdict) or f"{verdict}: {', '.join(of)}" for verdict, of in self.claims.items())
 
     @property
-    def telling(self) -> AnswerRow | None:
+    def row_to_explain(self) -> AnswerRow | None:
         """The row to look into first: an undecided one, else one with a warning; None without rows."""
-        return min(self.rows, key=_telling, default=None)
+        return min(self.rows, key=_order_to_explain, default=None)
 
     @property
     def rows(self) -> tuple[AnswerRow, ...]:
@@ -99,7 +99,7 @@ class Answer:
         return tuple(row for group in self.groups for row in group.rows)
 
 
-def _telling(row: AnswerRow) -> tuple[bool, bool, bool]:
+def _order_to_explain(row: AnswerRow) -> tuple[bool, bool, bool]:
     return row.verdict != "undecided", not row.warning, row.jointly or row.bound is None
 
 

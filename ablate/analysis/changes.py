@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.spec.design import BASELINE, split_axis
-from ablate.spec.paths import without_texts
+from ablate.spec.paths import short_path, without_texts
 from ablate.store.records import StudyRecord, VariantRecord
 
 _PARTS = {
@@ -280,7 +280,7 @@ def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
     first of these that occurs: a kind replaced by another, a part removed (perhaps with a substitute), a part or a
     number added, a number changed. Exceptions of single layers count only where a setting has nothing else.
     """
-    paths = {_short(path): values for path, values in changed.items() if values[0] != values[1]}
+    paths = {short_path(path): values for path, values in changed.items() if values[0] != values[1]}
     ordinary = {path: values for path, values in paths.items() if not path.startswith("model.exceptions")}
     replaced, removed, added, numbers, others = list[str](), list[str](), list[str](), list[str](), list[str]()
     for path, (before, after) in (ordinary or paths).items():
@@ -333,10 +333,6 @@ def _brief_words(gerund: str) -> str:
         if match := pattern.fullmatch(gerund):
             return match.expand(shape)
     return gerund
-
-
-def _short(path: str) -> str:
-    return path.removeprefix("model.") if f"{path}.".startswith("model.block.") else path
 
 
 def _at(plain: Mapping[str, Any], path: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from ablate.analysis.numbers import listed, plural
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.roles import TrialRole
-from ablate.spec.paths import value_at
+from ablate.spec.paths import full_path, value_at
 from ablate.spec.suite import at_task
 from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRecord
 
@@ -265,8 +265,7 @@ def _tried(variant: VariantRecord, runs: VariantRuns, grid: Mapping[str, object]
 
 
 def _values(variant: VariantRecord, grid: Mapping[str, object]) -> dict[str, Any]:
-    full = {path: f"model.{path}" if path.partition(".")[0] == "block" else path for path in grid}
-    return {path: value_at(variant.spec, full[path]) for path in grid}
+    return {path: value_at(variant.spec, full_path(path)) for path in grid}
 
 
 def _by_task(space: Mapping[str, Any], name: str) -> dict[str, Any]:

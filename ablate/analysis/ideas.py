@@ -69,7 +69,7 @@ def read_ideas(store: StoreReader, text: str = "") -> list[Idea]:
     return [idea for idea in found if wanted in f"{idea.study} {idea.idea} {idea.variant}".casefold()]
 
 
-def caution(ideas: list[Idea]) -> str:
+def chance_warning(ideas: list[Idea]) -> str:
     """What to expect by chance of so many verdicts; empty if there is only one."""
     decided = sum(idea.outcome != "undecided" for idea in ideas)
     if decided < 2:

@@ -90,7 +90,7 @@ class StudyAnswer:
 
     Attributes:
         warnings: What supports it and what limits it: the evidence, then what the sentences begin with.
-        sentences: Its caveats, then what the verdicts say.
+        sentences: Those of its warnings, then what the verdicts say.
         together: Names of the variants whose verdicts hold together (`ablate.stats.verdict`).
         claims: The verdicts on the claims of its space, in their order.
     """
@@ -101,7 +101,7 @@ class StudyAnswer:
     claims: tuple[ClaimVerdict, ...]
 
     @property
-    def caveats(self) -> tuple[str, ...]:
+    def warning_sentences(self) -> tuple[str, ...]:
         """The sentences that it begins with: what limits all that follows."""
         return tuple(warning.full for warning in self.warnings if warning.full and warning.key not in _AMONG_VERDICTS)
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import AnswerRow, compared_row, compared_rows
-from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.course import course_cell
+from ablate.analysis.next_steps import NextStep, next_steps
 from ablate.analysis.numbers import MISSING, decimals_for, fixed, interval_words, listed, percent, plural, with_interval
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow

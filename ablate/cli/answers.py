@@ -205,7 +205,7 @@ def claims(
 ) -> int:
     """Show the verdicts on the claims of a study: supported, refuted or undecided."""
     from ablate.render.as_json import claims_json
-    from ablate.render.table import print_caveats, print_claims
+    from ablate.render.table import print_claims, print_warnings
 
     report = read(store, study)
     judged = report.answer.claims
@@ -213,7 +213,7 @@ def claims(
         print_json(claims_json(judged))
     elif judged:
         console = make_console()
-        print_caveats(report, console)
+        print_warnings(report, console)
         print_claims(judged, console)
     else:
         say(make_console(), f"{study} has no claims. Add them under `claims:` in its space file.")
@@ -262,22 +262,22 @@ def ideas(
 
     An idea is a change that a study compared, or a claim that it tested. Refuted ones come first.
     """
-    from ablate.analysis.ideas import caution, read_ideas
+    from ablate.analysis.ideas import chance_warning, read_ideas
     from ablate.render.terminal.studies import ideas_table
 
     with existing_store(store) as opened:
         found = [] if opened is None else read_ideas(opened, text)
     if json_:
         ideas = [asdict(idea) | {"updated": idea.updated.isoformat()} for idea in found]
-        print_json({"ideas": ideas, "caution": caution(found)})
+        print_json({"ideas": ideas, "caution": chance_warning(found)})
         return
     console = make_console()
     if found:
         console.print(ideas_table(found))
     else:
         say(console, f"No study of {hide_passwords(store)} has tried {text or 'anything'} yet.")
-    if found and (doubt := caution(found)):
-        say(console, doubt)
+    if found and (warning := chance_warning(found)):
+        say(console, warning)
 
 
 def calibrate(

@@ -122,7 +122,7 @@ def judge(
         _keep(judged, store, name or stem)
     elif name is not None:
         raise ArgumentError("only a study that is kept has a name", where="--name", remedy="Add `--store STORE`.")
-    again = [*table, *(["--data", str(data)] if data else []), *_typed(keys)]
+    again = [*table, *(["--data", str(data)] if data else []), *_as_arguments(keys)]
     if format_ is not None:
         _report(judged, format_, out, stem)
         return
@@ -147,7 +147,7 @@ def _description(metric: list[str] | None = None, at: str | None = None, **keys:
     return keys | {"table": table}
 
 
-def _typed(keys: dict[str, Any]) -> list[str]:
+def _as_arguments(keys: dict[str, Any]) -> list[str]:
     """The options as they were typed, for a command that shows more."""
     words = []
     for option, value in keys.items():

@@ -44,7 +44,7 @@ _LONG_SECONDS, _LONG_FLOP = 300.0, 1e12
 """Seconds of a trial that are said before it begins; arithmetic below which none takes as long on any machine."""
 _LOOK_SECONDS = 2.0
 """The seconds between two looks at trials that the driver of another study runs."""
-_ENDED = {TrialState.DIVERGED: "diverged", TrialState.PRUNED: "was ended early", TrialState.FAILED: "failed"}
+_WITHOUT_WEIGHTS = {TrialState.DIVERGED: "diverged", TrialState.PRUNED: "was ended early", TrialState.FAILED: "failed"}
 _ATTEMPTS = 2
 """How often a trial is started whose worker dies."""
 
@@ -188,7 +188,7 @@ class StudyRun:
                 self.waiting.add(trial)
                 continue
             failed = Attempt(trial, 1, 0, 1, datetime.now(UTC))
-            failure = f"it starts from the weights of trial {key[:12]}, which {_ENDED[state]}"
+            failure = f"it starts from the weights of trial {key[:12]}, which {_WITHOUT_WEIGHTS[state]}"
             if self.ledger.mark_running(trial, 1):
                 outcome = failed.outcome(failure=failure)
                 self.ledger.end(outcome, None)

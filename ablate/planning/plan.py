@@ -43,14 +43,14 @@ class CheckedPoints:
         because: Name of such a point to the reason.
         variants: How many different variants the points that were looked at make.
         missing: What its data lacks; None if nothing is known to be missing.
-        doubts: Warnings about settings that are probably unintended.
+        warnings: Settings that are probably unintended.
         starts: Name of a point that starts from a source of weights to what it takes from it.
     """
 
     points: int
     further: str
     missing: str | None
-    doubts: tuple[str, ...]
+    warnings: tuple[str, ...]
     reasons: Mapping[str, str] = field(default_factory=dict)
     same_as: Mapping[str, str] = field(default_factory=dict)
     variants: int = 0
@@ -87,8 +87,8 @@ def check_points(space: SpaceSpec, design: Design, starting: Starting | None = N
             same_as[point.name] = names[digest]
     because = reasons_for(space, points, same_as)
     missing = next((lacks for task in space.task_specs.values() if (lacks := task.missing())), None)
-    doubted = tuple(space.warnings())
-    return CheckedPoints(len(points), design.further(), missing, doubted, reasons, same_as, len(names), begun, because)
+    warnings = tuple(space.warnings())
+    return CheckedPoints(len(points), design.further(), missing, warnings, reasons, same_as, len(names), begun, because)
 
 
 def reasons_for(space: SpaceSpec, points: Iterable[Point], same_as: Mapping[str, str]) -> dict[str, str]:

@@ -214,7 +214,7 @@ def _next(answer: Answer, width: int, most: int, options: Sequence[str]) -> Iter
 
 def _more(answer: Answer, shown_by: Sequence[str], width: int) -> Iterator[Text]:
     """A command that shows what the screen leaves out, with a real variant or task, and its other options."""
-    telling = ("--why", answer.telling.variant) if answer.telling else ()
+    telling = ("--why", answer.row_to_explain.variant) if answer.row_to_explain else ()
     rest = "or --table, --checks" if telling else "--table, --checks or --json"
     if answer.suite is not None:
         telling, rest = ("--task", next(iter(answer.suite.tasks))), "or --why VARIANT, --table, --json"

@@ -58,7 +58,7 @@ def study_json(report: StudyReport) -> outputs.StudyOutput:
         "judged": None if report.record.judged is None else _judged(report.record.judged),
         "answer": as_data(extended(outputs.LongAnswer, answer_of(report), sentences=report.answer.sentences)),
         "assumption": report.assumption,
-        "caveats": list(report.answer.caveats),
+        "caveats": list(report.answer.warning_sentences),
         "match": {
             "equal": report.evidence.matching.equal,
             "path": report.evidence.matching.path,

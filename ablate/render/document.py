@@ -178,9 +178,9 @@ def answer_note(answer: Answer, rows: Sequence[AnswerRow] | None = None) -> str:
 
 def _checks(report: StudyReport) -> Iterator[Block]:
     """Everything that supports or limits the verdicts; what limits them has its own paragraph, before the rest."""
-    if report.answer.caveats:
-        yield Paragraph(f"{CAUTION} {' '.join(report.answer.caveats)}")
-    yield Paragraph(" ".join(report.answer.sentences[len(report.answer.caveats) :]))
+    if report.answer.warning_sentences:
+        yield Paragraph(f"{CAUTION} {' '.join(report.answer.warning_sentences)}")
+    yield Paragraph(" ".join(report.answer.sentences[len(report.answer.warning_sentences) :]))
 
 
 def ablation_table(report: StudyReport) -> Grid:

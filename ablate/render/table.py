@@ -87,7 +87,7 @@ WIDE = 120
 MOST_ROWS = 100
 """Of a table on a terminal; there are more in few studies, and laying out a thousand takes seconds."""
 CAUTION = "Caution:"
-"""The first word of each caveat of an answer."""
+"""The first word of each warning of an answer."""
 COLOURS: dict[str, str] = {
     **dict.fromkeys(WORSE, "red"),
     **dict.fromkeys(ACCEPTABLE, "green"),
@@ -133,15 +133,15 @@ def print_table(report: StudyReport, console: Console, most: int | None = None) 
 
 def print_checks(report: StudyReport, console: Console) -> None:
     """Print every sentence on the verdicts of a study, those that limit them first, and the trials that failed."""
-    print_caveats(report, console)
-    for sentence in report.answer.sentences[len(report.answer.caveats) :]:
+    print_warnings(report, console)
+    for sentence in report.answer.sentences[len(report.answer.warning_sentences) :]:
         console.print(plain(sentence, "bold"))
     _print_failures(report.progress.failures, console)
 
 
-def print_caveats(report: StudyReport, console: Console) -> None:
+def print_warnings(report: StudyReport, console: Console) -> None:
     """Print what makes the comparison worth little; nothing if nothing does."""
-    for sentence in report.answer.caveats:
+    for sentence in report.answer.warning_sentences:
         console.print(plain(f"{CAUTION} {sentence}", "bold yellow"))
 
 

@@ -29,6 +29,11 @@ def full_path(path: str) -> str:
     return f"model.{path}" if path == "block" or path.startswith("block.") else path
 
 
+def short_path(path: str) -> str:
+    """The short form of a spec path, as people write it."""
+    return path.removeprefix("model.") if f"{path}.".startswith("model.block.") else path
+
+
 def longer(plain: Any, times: float, path: str = "") -> Any:
     """The plain data of a space in which all training runs, those of stages too, are so many times as long."""
     if isinstance(plain, Mapping):

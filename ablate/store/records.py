@@ -394,7 +394,7 @@ class RecordedValues(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Quantities recorded inside the model of a trial at a step; see `ablate.training.inside`.
+    """Quantities recorded inside the model of a trial at a step; see `ablate.training.block_recordings`.
 
     Attributes:
         step: Number of optimizer steps done.

@@ -192,7 +192,7 @@ def runs_of_curves(
         curve = {at: value for at, value, _, _ in values if value is not None and math.isfinite(value)}
         unit = key[1] if len(key) > 1 else ""
         if question.reach is not None:
-            found.append((key, _reaching(part, key, metric, question.reach, curve, grows=grows)))
+            found.append((key, _run_to_target(part, key, metric, question.reach, curve, grows=grows)))
             continue
         at, value, marked, origin = _counting(values, "last" if question.at is None else question.at, direction, common)
         failure = _failure(value, marked, metric, origin)
@@ -325,7 +325,7 @@ def _counting(values: Sequence[Evaluation], at: str | int, direction: str, commo
     return values[-1]
 
 
-def _reaching(
+def _run_to_target(
     part: pd.DataFrame, key: Sequence[str], metric: str, target: str, curve: Mapping[float, float], *, grows: bool
 ) -> TableRun:
     """The metric at the first evaluation that reaches a target; of a run that never does, at its last.

@@ -22,7 +22,7 @@ from ablate.metrics import GROWTHS, INITIAL, INSIDES, LARGEST, NO_MATRIX, OF_ATT
 from ablate.nn.kernels.softmax_attention import observing_attention
 from ablate.nn.pack import numbers_documents
 from ablate.spec.task import Task
-from ablate.training.inside import evaluating, layers, pack_of
+from ablate.training.block_recordings import evaluating, layers, pack_of
 
 if TYPE_CHECKING:
     from ablate.spec.task import Batch

@@ -29,7 +29,7 @@ class Measurement:
         train_loss: Mean training loss since the previous point.
         metrics: Validation metrics by name, with those of `training.insides` where they are measured.
         inside: Recordings of `training.record_blocks`, by quantity and part of the model, with one value for each
-            member (`ablate.training.inside`).
+            member (`ablate.training.block_recordings`).
         parts: At the last point, validation metrics by name over each of the `PARTS` parts of the validation data
             (`ablate.training.objective`), members within; empty where it has fewer batches.
         windows: Validation metrics of each window (example) by itself, for each member: at the last step of trials that

@@ -23,8 +23,8 @@ from ablate.nn.pack import member_streams
 from ablate.spec.task import Task
 from ablate.training.activations import loss_on_validation, measure_insides, update_ratios
 from ablate.training.batches import Batches, DropoutRandomness, Totals, totals
+from ablate.training.block_recordings import look_inside
 from ablate.training.events import Diverged, Measurement, State
-from ablate.training.inside import look_inside
 from ablate.training.members import Member, assemble, compact, frozen_counts
 from ablate.training.objective import Evaluation, Objective, evaluate, joined, rounded_weights
 from ablate.training.optimizer import PackOptimizer, WeightAverage, optimizer_order

@@ -25,7 +25,7 @@ import streamlit as st
 from pydantic_core import from_json
 
 from ablate.analysis.answer import Answer
-from ablate.analysis.continuing import NextStep, study_arguments
+from ablate.analysis.next_steps import NextStep, study_arguments
 from ablate.analysis.numbers import duration
 from ablate.analysis.status import StudyStatus, status_of
 from ablate.errors import AblateError, NotFoundError

@@ -147,10 +147,10 @@ def _details(study: str) -> None:
 
 def _checks(study_report: StudyReport) -> None:
     _lost(study_report)
-    if study_report.answer.caveats:
-        caveats = "\n".join(f"- {prose(sentence)}" for sentence in study_report.answer.caveats)
+    if study_report.answer.warning_sentences:
+        caveats = "\n".join(f"- {prose(sentence)}" for sentence in study_report.answer.warning_sentences)
         st.warning(caveats, icon=":material/warning:")
-    for sentence in study_report.answer.sentences[len(study_report.answer.caveats) :]:
+    for sentence in study_report.answer.sentences[len(study_report.answer.warning_sentences) :]:
         st.markdown(_led(sentence))
 
 

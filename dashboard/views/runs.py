@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from ablate.analysis.continuing import deciding_seeds
+from ablate.analysis.next_steps import deciding_seeds
 from ablate.analysis.numbers import MISSING, duration, plural
 from ablate.analysis.report import StudyReport
 from ablate.errors import NotFoundError

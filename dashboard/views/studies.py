@@ -174,7 +174,7 @@ def _chooser(
         on_select=partial(_choose, key, clicks, selected, names),
         selection_mode=["single-row", "single-cell"],
         selection_default={"selection": {"rows": selected}},
-        column_order=_telling(table),
+        column_order=_informative_columns(table),
         column_config={
             "progress": st.column_config.ProgressColumn(
                 "progress", min_value=0, max_value=1, format="percent", width=90
@@ -207,7 +207,7 @@ def _fits(study: StudySummary, mark: Mark, words: str, state: str) -> bool:
     }[state]
 
 
-def _telling(table: pd.DataFrame) -> list[str]:
+def _informative_columns(table: pd.DataFrame) -> list[str]:
     """The columns that are not empty in all rows."""
     silent = {"★": "", "answer": "", "state": "complete", "progress": 1.0, "lost": "", "left": None, "tags": ""}
     return [

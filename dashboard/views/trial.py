@@ -35,8 +35,8 @@ from dashboard.shared.exports import (
     table_files,
 )
 from dashboard.shared.frame import begin_page, choose_in_words, link
-from dashboard.shared.inside import show_inside
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
+from dashboard.shared.recordings import show_inside
 from dashboard.shared.results import answer, can_write, edit_mark, on_task, report_on, sample_box
 from dashboard.shared.schema import to_yaml
 from dashboard.shared.store import LIVE, location, moves, report, store

@@ -137,12 +137,12 @@ def test_added_seeds_are_reported_and_get_wider_bounds() -> None:
     report = read_study(made, "a_study")
     assert report.variants[1].verdict is not None
     assert report.variants[1].verdict.word == "undecided"
-    (said,) = report.answer.caveats
+    (said,) = report.answer.warning_sentences
     assert said.startswith("The number of seeds was changed after results were visible: 3, then 6.")
     assert "the error rate of a verdict over all looks is at most 5.5 %." in said
     unchanged = declared(study(row, 6), 6, 6)
     assert seed_schedule(unchanged.record) is None
-    assert not read_study(unchanged, "a_study").answer.caveats
+    assert not read_study(unchanged, "a_study").answer.warning_sentences
     assert seed_schedule(declared(study(row, 6), None, {"start": 3, "max": 6}).record) == SeedSchedule(3, 6)
 
 

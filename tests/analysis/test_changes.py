@@ -349,15 +349,15 @@ def test_variants_that_change_the_same_are_distinguished_by_name() -> None:
 def test_every_variant_is_compared_with_the_trivial_baseline_by_its_bound() -> None:
     names = singles("norm=none", "values=identity")
     sure = read_study(study_of(names, {"norm=none": 0.5}, trivial=3.0), "a_study")
-    assert sure.answer.caveats == ()
+    assert sure.answer.warning_sentences == ()
     # The variant's mean is 2.601 with an upper bound of 2.6 + 2.92 * 0.1 / sqrt(3) = 2.77, rounded so that it holds.
     assert (
         "All 3 models beat the best trivial baseline, trigram (val_loss 3), by at least 0.2"
         in sure.answer.sentences[-1]
     )
     unsure = read_study(study_of(names, {"norm=none": 0.5}, trivial=2.7), "a_study")
-    assert unsure.answer.caveats == unsure.answer.sentences[:1]
-    assert unsure.answer.caveats[0].startswith(
+    assert unsure.answer.warning_sentences == unsure.answer.sentences[:1]
+    assert unsure.answer.warning_sentences[0].startswith(
         "1 of 3 models does not beat the best trivial baseline, trigram (val_loss 2.7) with 95 % confidence: "
         "norm=none (2.60"
     )
@@ -376,7 +376,7 @@ def test_one_seed_shows_no_bound_and_equal_seeds_are_their_own() -> None:
         for seed in (1, 2):
             del made.trial_records[f"{name}/{seed}"]
     made.add("baseline", 0, {"val_loss": 9.5})
-    (_, caveat) = read_study(made, "a_study").answer.caveats
+    (_, caveat) = read_study(made, "a_study").answer.warning_sentences
     assert "baseline (9.5, one seed)" in caveat
 
 

@@ -114,7 +114,9 @@ def test_every_part_of_a_declaration_that_changed_after_results_is_named(
     report = read_study(redeclared(before, after), "a_study")
     (made,) = report.evidence.redeclared
     assert [change.path for change in made.changes] == [path]
-    assert any("6 trials had finished" in sentence and words in sentence for sentence in report.answer.caveats)
+    assert any(
+        "6 trials had finished" in sentence and words in sentence for sentence in report.answer.warning_sentences
+    )
 
 
 def specs_below(base: type[Spec]) -> Iterator[type[Spec]]:
@@ -150,7 +152,7 @@ def test_what_a_newer_version_of_a_space_adds_and_texts_are_no_change() -> None:
 
 def test_trials_of_other_code_or_data_are_a_declaration_too() -> None:
     answer = read_study(redeclared({}, {}, other_code=4, other_data=1), "a_study").answer
-    (said,) = [sentence for sentence in answer.caveats if "Until" in sentence]
+    (said,) = [sentence for sentence in answer.warning_sentences if "Until" in sentence]
     assert "4 trials had been trained with other code and 1 trial had been trained with other data. " in said
 
 
@@ -167,7 +169,8 @@ def test_a_variant_that_was_dropped_after_results_is_named_and_stays_in_the_fami
     dropped = read_study(redeclared({}, {}, variants={"baseline": 3, "a=x": 3, **others}), "a_study")
     assert dropped.evidence.redeclared[0].dropped == others
     assert any(
-        "b=0 (3 trials finished)" in sentence and "compared too" in sentence for sentence in dropped.answer.caveats
+        "b=0 (3 trials finished)" in sentence and "compared too" in sentence
+        for sentence in dropped.answer.warning_sentences
     )
     assert dropped.answer.together == frozenset(), (
         "ten were tested, so that one of them holds only if it holds among ten"
@@ -176,7 +179,9 @@ def test_a_variant_that_was_dropped_after_results_is_named_and_stays_in_the_fami
 
 def test_several_sets_of_seeds_are_counted() -> None:
     store = redeclared({"design": {**SPACE["design"], "first_seed": 4}}, {})
-    (said,) = [sentence for sentence in read_study(store, "a_study").answer.caveats if "sets of seeds" in sentence]
+    (said,) = [
+        sentence for sentence in read_study(store, "a_study").answer.warning_sentences if "sets of seeds" in sentence
+    ]
     assert said.startswith("2 sets of seeds were read one after the other (from seed 4 and 0 on).")
     assert said.endswith("wrong in up to 10 % of cases.")
 
@@ -205,7 +210,7 @@ def test_fresh_seeds_that_are_added_when_some_were_seen_spend_error_as_others_do
     raised = confirmed(row, confirm=3, seen=3)
     assert raised.variants[1].verdict is not None
     assert raised.variants[1].verdict.word == "undecided"
-    assert any(one.startswith("The number of fresh seeds was changed") for one in raised.answer.caveats)
+    assert any(one.startswith("The number of fresh seeds was changed") for one in raised.answer.warning_sentences)
     unseen = confirmed(row, confirm=3, seen=0)
     assert unseen.variants[1].verdict == at_once.variants[1].verdict
 

@@ -57,7 +57,7 @@ def shown(made: FakeStore) -> str:
 def test_the_answer_says_what_was_lost_and_asks_for_no_seeds(baseline: TrialState, other: TrialState, why: str) -> None:
     report = read_study(study(baseline, other), "a_study")
     caveat, *answer = report.answer.sentences
-    assert report.answer.caveats == (caveat,)
+    assert report.answer.warning_sentences == (caveat,)
     assert ("failed" if TrialState.FAILED in (baseline, other) else "diverged at 2 of 2 seeds") in caveat
     assert answer[0] == f"Too few results to judge a=x: {why}."
     assert not any("required" in sentence for sentence in answer)

@@ -14,9 +14,9 @@ from fake_store import NOON, FakeStore, fake_store
 from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
 from ablate.analysis.claims import ClaimVerdict, ClaimWord
-from ablate.analysis.continuing import deciding_seeds, study_arguments
 from ablate.analysis.diff import differences
 from ablate.analysis.ideas import caution, read_ideas
+from ablate.analysis.next_steps import deciding_seeds, study_arguments
 from ablate.analysis.report import StudyReport
 from ablate.analysis.status import read_overview
 from ablate.analysis.why import gate, only_variant

@@ -14,9 +14,9 @@ from fake_store import NOON, FakeStore, fake_store
 from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
 from ablate.analysis.changes import in_words
-from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.findings import read_findings
 from ablate.analysis.ladder import Climb, climb_sentences
+from ablate.analysis.next_steps import NextStep, next_steps
 from ablate.analysis.numbers import fixed
 from ablate.analysis.why import gate, why
 from ablate.render.answer import answer_text

@@ -159,7 +159,7 @@ def test_a_diverged_trial_is_never_averaged_away() -> None:
         "finished are a biased selection.",
         "No variant can be compared with the baseline.",
     )
-    assert report.answer.caveats == report.answer.sentences[:1]
+    assert report.answer.warning_sentences == report.answer.sentences[:1]
 
 
 def test_a_trial_that_finished_without_a_number_counts_as_diverged() -> None:

@@ -43,7 +43,7 @@ def test_the_best_is_the_best_by_the_objective(metric: str, direction: str, best
     report = read_study(store, "a_study")
     assert report.evidence.trivial is not None
     assert (report.evidence.trivial.name, report.evidence.trivial.value) == (best, value)
-    assert report.answer.caveats == ()
+    assert report.answer.warning_sentences == ()
     assert report.answer.sentences[-1].startswith(
         f"All 2 models beat the best trivial baseline, {best} ({metric} {value:.4g}), by"
     )
@@ -72,10 +72,10 @@ def test_the_best_is_the_best_by_the_objective(metric: str, direction: str, best
 )
 def test_a_baseline_that_has_learnt_nothing_is_reported(metric: str, direction: str, reached: float) -> None:
     report = read_study(study(metric, direction, reached), "a_study")
-    assert report.answer.sentences[: len(report.answer.caveats)] == report.answer.caveats
+    assert report.answer.sentences[: len(report.answer.warning_sentences)] == report.answer.warning_sentences
     (caveat,) = report.answer.sentences
     assert caveat.startswith("No answer yet: none of the 2 models beats the trivial baseline")
-    assert report.answer.caveats == report.answer.sentences
+    assert report.answer.warning_sentences == report.answer.sentences
 
 
 def test_a_study_whose_models_know_less_than_pairs_of_tokens_has_no_answer() -> None:
@@ -114,7 +114,7 @@ def test_a_study_whose_models_know_less_than_pairs_of_tokens_has_no_answer() -> 
     report = read_study(store, "a_study")
     assert [claim.verdict for claim in report.answer.claims] == ["refuted", "refuted"]
     assert "No answer yet" not in " ".join(report.answer.sentences)
-    assert any("does not beat the trivial baseline bigram" in sentence for sentence in report.answer.caveats)
+    assert any("does not beat the trivial baseline bigram" in sentence for sentence in report.answer.warning_sentences)
 
 
 @pytest.mark.parametrize(("loss", "answered"), [(2.4, True), (2.6, False)])
@@ -130,7 +130,7 @@ def test_single_seeds_count_by_their_means(loss: float, answered: bool) -> None:
 def test_models_between_the_two_best_of_three_are_distinguished_from_those_that_learnt_nothing() -> None:
     trivial = {name: {"val_loss": value} for name, value in {"unigram": 3.3, "bigram": 2.5, "trigram": 1.9}.items()}
     store = study("val_loss", "minimize", 2.1, trivial)
-    (between,) = read_study(store, "a_study").answer.caveats
+    (between,) = read_study(store, "a_study").answer.warning_sentences
     assert between.startswith(
         "2 of 2 models beat the trivial baseline bigram (val_loss 2.5) with 95 % confidence, but not the best one, "
         "trigram (1.9)."
@@ -138,7 +138,7 @@ def test_models_between_the_two_best_of_three_are_distinguished_from_those_that_
     for seed in range(3):
         store.add("skip=none", seed, {"val_loss": 2.7 + 0.01 * seed, "val_accuracy": 0.1})
     report = read_study(store, "a_study")
-    behind, between = report.answer.caveats
+    behind, between = report.answer.warning_sentences
     assert behind.startswith(
         "1 of 2 models does not beat the trivial baseline bigram (val_loss 2.5) with 95 % confiden"
     )

@@ -270,7 +270,7 @@ def test_an_unfinished_study_can_be_shown_while_it_tunes(store: Store, folder: P
     assert report.evidence.tuning is not None
     assert all(tuned.values is None for tuned in report.evidence.tuning.of.values())
     assert report.answer.sentences[0].startswith("This answer is provisional: ")
-    assert report.answer.caveats == report.answer.sentences[:1]
+    assert report.answer.warning_sentences == report.answer.sentences[:1]
     print_study(report, console := Console(file=StringIO(), width=100))
     assert "Still tuning: baseline, values=identity, norm=none." in console.file.getvalue()  # type: ignore[attr-defined]
 

@@ -21,7 +21,7 @@ from ablate.render.figures.axes import draw_parallel
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import PAPER, Spec, themed
 from ablate.store.records import CurvePoint, Recording, TrialState
-from dashboard.shared.inside import draw_maps
+from dashboard.shared.recordings import draw_maps
 
 EFFECTS = {"baseline": 0.0, "skip=removed": 0.4, "norm=none": -0.1, "$x_1$ <&>": 0.02}
 

@@ -18,9 +18,9 @@ from scipy import stats
 from ablate import judge
 from ablate.analysis.calibration import read_calibration
 from ablate.analysis.columns import columns
-from ablate.analysis.continuing import next_steps
 from ablate.analysis.diff import read_comparison
 from ablate.analysis.findings import read_findings
+from ablate.analysis.next_steps import next_steps
 from ablate.analysis.optuna_export import export_optuna
 from ablate.analysis.study import read_study
 from ablate.analysis.why import why

@@ -17,7 +17,7 @@ from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import NamedBlock, block_names, named_block
 from ablate.spec.sublayers import MIXERS
-from ablate.training.inside import DIRECTIONS, mixing_maps, weight_norms
+from ablate.training.block_recordings import DIRECTIONS, mixing_maps, weight_norms
 from ablate.training.loop import train
 from ablate.training.members import Member
 from ablate.training.pack import Pack

@@ -20,7 +20,7 @@ from ablate.spec.sublayers import MIXERS, MLPS
 from ablate.spec.task import TASKS, Task
 from ablate.spec.training import TrainingSpec
 from ablate.tasks.probe import UNSCORED
-from ablate.training.inside import look_inside
+from ablate.training.block_recordings import look_inside
 from ablate.training.objective import Objective
 
 if TYPE_CHECKING:

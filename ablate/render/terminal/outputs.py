@@ -144,7 +144,7 @@ class ChangedCodeOutput(TypedDict):
     accepted: bool
 
 
-class VariantElsewhereOutput(TypedDict):
+class VariantOnMachineOutput(TypedDict):
     """A variant on another machine."""
 
     name: str
@@ -155,7 +155,7 @@ class VariantElsewhereOutput(TypedDict):
     micro_batch: int | None
 
 
-class ElsewhereOutput(TypedDict):
+class OtherMachineOutput(TypedDict):
     """A plan on another machine (`--on`, `--flops`, `--doctor`)."""
 
     device: str
@@ -164,7 +164,7 @@ class ElsewhereOutput(TypedDict):
     hours: float
     device_hours: float
     memory_bytes: float | None
-    variants: list[VariantElsewhereOutput]
+    variants: list[VariantOnMachineOutput]
 
 
 class PlannedOutput(TypedDict):
@@ -192,7 +192,7 @@ class PlannedOutput(TypedDict):
     seconds: float | None
     basis: str
     further_trials: int | None
-    machine: NotRequired[ElsewhereOutput]
+    machine: NotRequired[OtherMachineOutput]
 
 
 class TrainedOutput(TypedDict):

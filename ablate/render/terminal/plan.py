@@ -23,7 +23,7 @@ from ablate.spec.space import SpaceSpec
 from ablate.trained.transfer import Transfer
 
 if TYPE_CHECKING:
-    from ablate.render.terminal.outputs import ElsewhereOutput, PlannedOutput, StartOutput, ValidSpaceOutput
+    from ablate.render.terminal.outputs import OtherMachineOutput, PlannedOutput, StartOutput, ValidSpaceOutput
 
 
 def starts(made: Mapping[str, Transfer]) -> Iterable[str]:
@@ -50,7 +50,7 @@ def validate_json(space: SpaceSpec, seen: CheckedPoints) -> ValidSpaceOutput:
         "invalid": [{"name": name, "reason": reason} for name, reason in seen.reasons.items()],
         "same_as": dict(seen.same_as),
         "without_effect": list(seen.without_effect),
-        "doubts": list(seen.doubts),
+        "doubts": list(seen.warnings),
         "starts": {name: start_json(made) for name, made in seen.starts.items()},
         "missing": seen.missing,
     }
@@ -63,7 +63,7 @@ def lines(file: str, space: SpaceSpec, seen: CheckedPoints) -> Iterable[str]:
     yield from left_out(seen.reasons.values())
     yield from seen.without_effect
     yield from starts(seen.starts)
-    yield from seen.doubts
+    yield from seen.warnings
     if seen.missing:
         yield f"Its data is missing: {seen.missing}"
 
@@ -165,7 +165,7 @@ def _rounded(seconds: float) -> float | None:
     return round(seconds, 3) if math.isfinite(seconds) else None
 
 
-def _machine_json(plan: Plan, forecast: MachineForecast) -> ElsewhereOutput:
+def _machine_json(plan: Plan, forecast: MachineForecast) -> OtherMachineOutput:
     machine = forecast.machine
     return {
         "device": machine.device.name,

@@ -19,7 +19,7 @@ from ablate.spec.layer import LayerContext, SharedTensor
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
 from ablate.spec.sublayers import MIXERS, MLPS, MixerSpec, MLPSpec
-from ablate.training.inside import mixing_maps
+from ablate.training.block_recordings import mixing_maps
 
 T, D = 7, 6
 PLAIN: dict[str, Any] = {"family": "decoder", "depth": 4, "width": D, "heads": 2, "init_std": 0.3}
