@@ -294,7 +294,7 @@ def compared_rows(report: StudyReport) -> list[VariantRow]:
     rows = {row.name: row for row in report.variants if row.name != baselines[row.name]}
     if report.scaling is None or not report.scaling.is_swept:
         return list(rows.values())
-    return [replace(rows[_at_last(one, report)], parameter_change=None) for one in report.scaling.of]
+    return [replace(rows[_at_last(scaling, report)], parameter_change=None) for scaling in report.scaling.of]
 
 
 def removed_settings(rows: Iterable[VariantRow], record: StudyRecord) -> dict[str, frozenset[tuple[str, str]]]:
@@ -354,7 +354,10 @@ def _places(report: StudyReport) -> dict[str, str]:
     if report.scaling is None or not report.scaling.is_swept:
         return {}
     name = report.scaling.axis.rpartition(".")[2]
-    return {_at_last(one, report): f"{one.variant} at {name} {one.points[-1].at:g}" for one in report.scaling.of}
+    return {
+        _at_last(scaling, report): f"{scaling.variant} at {name} {scaling.points[-1].at:g}"
+        for scaling in report.scaling.of
+    }
 
 
 def _group_of(row: VariantRow) -> GroupKey:
@@ -458,7 +461,7 @@ def _warning(row: VariantRow, report: StudyReport) -> str:
     if row.failed:
         return f"{plural(len(row.failed), 'trial')} failed"
     if row.name in report.evidence.unlearnt:
-        standing = next(one for one in report.evidence.standings if one.name == row.name)
+        standing = next(standing for standing in report.evidence.standings if standing.name == row.name)
         return f"behind {with_article(standing.bar)}"
     if row.longer:
         return row.longer

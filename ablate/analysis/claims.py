@@ -279,7 +279,7 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
     names = [name, over] if over else [name]
     evidence: dict[str, Any] = {"variant": name, "quantity": quantity, "expected": claim.expect}
     evidence |= {"tolerance": claim.tolerance, **({"over": over} if over else {})}
-    if missing := [one for one in names if one not in results.runs]:
+    if missing := [name for name in names if name not in results.runs]:
         return _Finding("undecided", f"the study has no variant {' and no '.join(missing)}", evidence)
     if quantity in COUNTED:
         return _counted_number(claim, names, results, evidence)

@@ -189,7 +189,7 @@ def effects_of(
     worst = worst_value(record, runs)
     if Target.of(record) is not None:  # ratios have no sums of effects
         return None
-    ended = [one for one in record.variants if runs[one.name].finished or runs[one.name].diverged]
+    ended = [variant for variant in record.variants if runs[variant.name].finished or runs[variant.name].diverged]
     if worst is None or len(factors.switches) < 2 or not crosses(ended, factors.switches, ()):
         return None
     observations, worse, diverged, slack = list[Observation](), list[Observation](), 0, list[float]()
@@ -205,7 +205,7 @@ def effects_of(
         diverged += len(run.diverged)
     effects, left_out = _estimate(observations, factors.switches, schedule, slack)
     moved = _estimate(worse, factors.switches, schedule, slack)[0] if diverged else effects
-    awaited = (awaited_seeds(schedule, runs[one.name]) for one in record.variants)
+    awaited = (awaited_seeds(schedule, runs[variant.name]) for variant in record.variants)
     estimates = {effect.term.name: effect.estimate for effect in moved.effects}
     carried: dict[str, list[str]] = {}
     for alias, others in effects.aliased.items():

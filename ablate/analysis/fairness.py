@@ -150,7 +150,7 @@ def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:
     planned = tuple(trial for trial in record.scout_trials if trial.role is TrialRole.TUNING)
     runs = read_runs(store, replace(scouts_of(record), planned=planned), metric)
     tried = [variant for variant in record.scout_variants if runs[variant.name].states]
-    ready = {one.variant for one in record.planned}
+    ready = {trial.variant for trial in record.planned}
     tried_values = {path: list(values) for path, values in tune["grid"].items()} if tune else {}
     given = {path: list({repr(value): value for value in values.values()}.values()) for path, values in before.items()}
     grid = {**given, **tried_values}
@@ -159,8 +159,10 @@ def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:
         mine = [variant for variant in tried if variant.settings == row.settings]
         values = {**_values(row, grid), **_by_task(record.space, row.name)} if row.name in ready else None
         edges = tuple(path for path in tried_values if values and _at_edge(values[path], grid[path]))
-        of[row.name] = Tuned(values, edges, tuple(_tried(one, runs[one.name], tried_values, metric) for one in mine))
-    return Tuning(grid, tuple(sorted({one.seed for one in planned})), of, tuple(given))
+        of[row.name] = Tuned(
+            values, edges, tuple(_tried(variant, runs[variant.name], tried_values, metric) for variant in mine)
+        )
+    return Tuning(grid, tuple(sorted({trial.seed for trial in planned})), of, tuple(given))
 
 
 def read_matching(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> MatchedBudgets:
@@ -309,7 +311,7 @@ def _in_all(variant: VariantRecord, runs: VariantRuns, axis: str) -> float:
     """Steps, tokens, seconds or FLOPs of a trial with its stages: of steps those asked for, else those of one seed."""
     stages = next(iter(runs.stages.values()), ())
     if axis == "steps":
-        return float(variant.spec["training"]["steps"]) + sum(one.steps for one in stages)
+        return float(variant.spec["training"]["steps"]) + sum(stage.steps for stage in stages)
     trial = next(iter(runs.finished.values()), None)
     return _amount(trial, axis) + sum(_amount(stage, axis) for stage in stages)
 

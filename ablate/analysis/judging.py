@@ -240,10 +240,12 @@ def read_regrets(tuning: Tuning, direction: Direction, metric: str = "") -> dict
     for name, own in tuning.of.items():
         tuned = own if own.tried else tuning.of.get(name.partition(f"@{BUDGET}=")[0], own)
         values = tuned.values
-        chosen = [place for place, one in enumerate(tuned.tried) if values and one.values.items() <= values.items()]
+        chosen = [place for place, point in enumerate(tuned.tried) if values and point.values.items() <= values.items()]
         if chosen and tuned.tried[chosen[0]].by_seed:
-            of_tried = [one.metrics.get(metric, {}) if metric else one.by_seed for one in tuned.tried]
-            tried = [{seed: sign * value for seed, value in one.items() if math.isfinite(value)} for one in of_tried]
+            of_tried = [point.metrics.get(metric, {}) if metric else point.by_seed for point in tuned.tried]
+            tried = [
+                {seed: sign * value for seed, value in point.items() if math.isfinite(value)} for point in of_tried
+            ]
             known = bool(tried[chosen[0]])
             regrets[name] = regret_bound(tried, chosen[0], *tuning_noise([tried])) if known else math.inf
     return regrets

@@ -74,7 +74,7 @@ def read_climbs(store: StudyReader, record: StudyRecord, scalings: Scalings | No
     times = float(record.space["design"].get("target", FURTHEST))
     if record.objective["direction"] != "minimize":
         clause = "a law describes a loss, and larger values of this objective are better"
-        return Climbs(times, tuple(Climb(one, None, "undecided", clause) for one in scalings.of))
+        return Climbs(times, tuple(Climb(scaling, None, "undecided", clause) for scaling in scalings.of))
     reasons = _reasons(store, rungs)
     climbs = []
     for scaling in scalings.of:
@@ -86,9 +86,9 @@ def read_climbs(store: StudyReader, record: StudyRecord, scalings: Scalings | No
 
 def last_rung(rungs: Mapping[int, StudyRecord], name: str) -> int | None:
     """The rung after which a ladder dropped a variant; None if it did not."""
-    declared = {rung: study for rung, study in rungs.items() if any(one.name == name for one in study.variants)}
+    declared = {rung: study for rung, study in rungs.items() if any(variant.name == name for variant in study.variants)}
     trained, begun = (
-        [rung for rung, study in declared.items() if any(one.variant == of(study) for one in study.planned)]
+        [rung for rung, study in declared.items() if any(trial.variant == of(study) for trial in study.planned)]
         for of in (lambda study: name, lambda study: study.baseline)
     )
     return max(trained) if trained and max(trained) < max(begun, default=0) else None
@@ -152,7 +152,7 @@ def _climb(
 
 def _compute(runs: VariantRuns) -> float:
     """Training FLOPs of a trial with its stages; those of a variant differ by nothing but rounding."""
-    return math.fsum(one.flops for seed in runs.finished for one in runs.whole(seed)) / len(runs.finished)
+    return math.fsum(trial.flops for seed in runs.finished for trial in runs.whole(seed)) / len(runs.finished)
 
 
 def _in_seconds(speedup: WithBounds, runs: VariantRuns, baseline: VariantRuns) -> WithBounds | None:
@@ -220,7 +220,7 @@ def next_rung(climbs: Climbs, record: StudyRecord) -> NextRung | None:
     for number in range(1, MOST_RUNGS - len(rungs) + 1):
         if (times := growth**number) > FURTHEST:
             break
-        if settled := [one.scaling.variant for one in waiting if _would_decide(one, times * places[-1], margin)]:
+        if settled := [climb.scaling.variant for climb in waiting if _would_decide(climb, times * places[-1], margin)]:
             return NextRung(rung(number), times, tuple(settled), decides=True)
     return None
 

@@ -118,8 +118,10 @@ def _why_none(report: StudyReport) -> str:
         (row.verdict, row.difference, lost_its_pairs(row, report)) for row in report.variants if row.verdict is not None
     ]
     if report.scaling is not None and report.climbs is None:
-        compared = [(point.verdict, point.difference, False) for one in report.scaling.of for point in one.points]
-    undecided = [one for one in compared if one[0].word == "undecided"]
+        compared = [
+            (point.verdict, point.difference, False) for scaling in report.scaling.of for point in scaling.points
+        ]
+    undecided = [comparison for comparison in compared if comparison[0].word == "undecided"]
     chosen = any(row.chosen for row in report.variants)
     if not undecided and chosen and not any(row.confirmed for row in report.variants):
         return "`confirm: 3` in the design tries what was selected on fresh seeds"

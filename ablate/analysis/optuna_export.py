@@ -203,13 +203,13 @@ def _trials(
     values = {name: _parameters(study, variant) for name, variant in variants.items()}
     distributions = _distributions(study, values)
     trials = []
-    for each in planned:
-        params = values[each.variant] | ({ROLE: each.role.value} if with_role else {})
+    for trial in planned:
+        params = values[trial.variant] | ({ROLE: trial.role.value} if with_role else {})
         given = {
             name: held[name] if name in held and _has(held[name], value) else distributions[name]
             for name, value in params.items()
         }
-        trials.append(_trial(study, each, records[each.key], curves.get(each.key, ()), params, given))
+        trials.append(_trial(study, trial, records[trial.key], curves.get(trial.key, ()), params, given))
     return trials
 
 

@@ -230,12 +230,12 @@ def _rules(record: StudyRecord, variant: VariantRecord) -> Mapping[str, Mapping[
 def _stages(store: StudyReader, record: StudyRecord) -> dict[str, dict[int, tuple[TrialRecord, ...]]]:
     """Variant to the stages before its trials; without the variants that start from no stage of the study."""
     variants = (*record.variants, *record.scout_variants)
-    start = {one.name: identity for one in variants if (identity := _start(one))}
+    start = {variant.name: identity for variant in variants if (identity := _start(variant))}
     if not start:
         return {}
-    hashes = {one.name: one.hash for one in variants}
-    planned = [one for one in (*record.planned, *record.scout_trials) if one.variant in hashes]
-    trials = store.trials([one.key for one in planned])
+    hashes = {variant.name: variant.hash for variant in variants}
+    planned = [trial for trial in (*record.planned, *record.scout_trials) if trial.variant in hashes]
+    trials = store.trials([trial.key for trial in planned])
     known: dict[tuple[str, int], tuple[str, TrialRecord]] = {}
     for one in planned:
         if one.key in trials:
@@ -248,7 +248,7 @@ def _stages(store: StudyReader, record: StudyRecord) -> dict[str, dict[int, tupl
             return ()
         return (stage[1], *before(stage[0], seed))
 
-    seeds = [(one.variant, one.seed) for one in record.planned if one.variant in start]
+    seeds = [(trial.variant, trial.seed) for trial in record.planned if trial.variant in start]
     found = {(variant, seed): stages for variant, seed in seeds if (stages := before(variant, seed))}
     return {name: {seed: one for (of, seed), one in found.items() if of == name} for name in {of for of, _ in found}}
 
@@ -489,7 +489,7 @@ def values_of(quantity: str, variant: VariantRecord, runs: VariantRuns) -> dict[
         known = runs.timed.get(quantity, {})
         return known if quantity in TIMED else dict.fromkeys(sorted(runs.finished), known[0]) if known else {}
     if quantity in TIMED:
-        tokens = [sum(one.tokens for one in runs.whole(seed)) for seed in runs.finished]
+        tokens = [sum(trial.tokens for trial in runs.whole(seed)) for seed in runs.finished]
         of_a_trial = math.fsum(tokens) / len(tokens) if tokens else 0.0
         return {
             number: rate if quantity == "tokens_per_second" else of_a_trial / rate
@@ -497,7 +497,7 @@ def values_of(quantity: str, variant: VariantRecord, runs: VariantRuns) -> dict[
         }
     cost = _COST_OF.get(quantity)
     if quantity == "flops":  # of its stages too
-        return {seed: sum(one.flops for one in runs.whole(seed)) for seed in sorted(runs.finished)}
+        return {seed: sum(trial.flops for trial in runs.whole(seed)) for seed in sorted(runs.finished)}
     values = {
         seed: trial.metrics.get(quantity) if cost is None else cost(variant, trial)
         for seed, trial in runs.finished.items()

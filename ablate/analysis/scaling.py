@@ -95,7 +95,7 @@ class Scalings:
     def point(self, name: str) -> ScalePoint | None:
         """The comparison of a variant of a sweep, by its whole name; None if it is not along the axis."""
         variant, _, value = name.partition(f"@{self.axis}=")
-        points = (point for one in self.of if value and one.variant == variant for point in one.points)
+        points = (point for scaling in self.of if value and scaling.variant == variant for point in scaling.points)
         return next((point for point in points if point.at == float(value)), None)
 
 
@@ -172,7 +172,9 @@ def read_axis_points(store: StudyReader, record: StudyRecord) -> AxisPoints:
     places = {at: _axis_point(store, record, study, end) for at, (study, end) in studies.items()}
     if axis == BUDGET:  # values are tuned at the study's own length, and used at all others
         tuned = places[1.0].allowances.regret
-        places = {at: replace(one, allowances=replace(one.allowances, regret=tuned)) for at, one in places.items()}
+        places = {
+            at: replace(place, allowances=replace(place.allowances, regret=tuned)) for at, place in places.items()
+        }
     return AxisPoints(axis, places)
 
 
@@ -182,11 +184,11 @@ def scalings_of(along: AxisPoints) -> Scalings | None:
     names = list(dict.fromkeys(variant.name for place in places.values() for variant in place.study.variants))
     scalings = []
     for name in names:
-        here = {at: one for at, one in places.items() if name != one.study.baseline and _is_there(name, one)}
+        here = {at: place for at, place in places.items() if name != place.study.baseline and _is_there(name, place)}
         if here:
             replaces = bool(changes_of(next(iter(here.values())).study)[name].otherwise)
             scalings.append(_scaling(name, here, replaces))
-    tails = next((tails for one in places.values() if (tails := one.allowances.tails) is not None), None)
+    tails = next((tails for place in places.values() if (tails := place.allowances.tails) is not None), None)
     if not scalings or len(places) < 2:
         return None
     schedule = next(iter(places.values())).rule.schedule
@@ -201,12 +203,12 @@ def with_tail(scalings: Sequence[Scaling], schedule: SeedPlan | None) -> Iterato
     Args:
         schedule: How seeds were added.
     """
-    tails = tails_of(one.slope.values for one in scalings if one.slope is not None)
-    for one in scalings:
-        slope = one.slope
+    tails = tails_of(scaling.slope.values for scaling in scalings if scaling.slope is not None)
+    for scaling in scalings:
+        slope = scaling.slope
         if slope is not None and tails is not None:
             slope = over_looks(summarise(slope.values), schedule, allowance=Allowance(tails=tails))
-        yield replace(one, slope=slope)
+        yield replace(scaling, slope=slope)
 
 
 def _axis_point(store: StudyReader, record: StudyRecord, study: StudyRecord, end: str) -> AxisPoint:
@@ -214,12 +216,12 @@ def _axis_point(store: StudyReader, record: StudyRecord, study: StudyRecord, end
     rule = rule_of(study)
     runs = read_runs(store, study, rule.metric)
     allowances, data = read_allowances(study, runs, read_tuning(store, study)), runs[study.baseline].data
-    first = store.trials([one.key for one in record.planned if one.variant == record.baseline]).values()
-    others = data - {one.data_fingerprint for one in first}
+    first = store.trials([trial.key for trial in record.planned if trial.variant == record.baseline]).values()
+    others = data - {trial.data_fingerprint for trial in first}
     if others and not any(on_data("", "") in name for name in record.trivial):
         return AxisPoint(end, study, runs, rule, allowances, "", frozenset())
     standings = standings_of(runs, rule)
-    without = frozenset(one.name for one in behind(standings))
+    without = frozenset(standing.name for standing in behind(standings))
     return AxisPoint(end, study, runs, rule, allowances, nothing_learnt(standings), without)
 
 
@@ -234,7 +236,7 @@ def _studies_along(store: StudyReader, record: StudyRecord) -> tuple[str, dict[f
     if rungs := rungs_of(record):
         metric = record.objective["metric"]
         trained = {rung: read_runs(store, study, metric)[study.baseline] for rung, study in rungs.items()}
-        compute = {rung: [sum(one.flops for one in run.whole(seed)) for seed in run.finished]
+        compute = {rung: [sum(trial.flops for trial in run.whole(seed)) for seed in run.finished]
                    for rung, run in trained.items()}  # fmt: skip
         return COMPUTE, {sum(of) / len(of): (rungs[rung], at_rung("", rung)) for rung, of in compute.items() if of}
     design, budgets = record.space.get("design", {}), record.space.get("budgets") or ()
@@ -265,7 +267,7 @@ def _at(record: StudyRecord, name_of: Callable[[str], str | None], baseline: str
             replace(variant, name=name) for variant in record.variants if (name := name_of(variant.name)) is not None
         ),
         planned=tuple(
-            replace(one, variant=name) for one in record.planned if (name := name_of(one.variant)) is not None
+            replace(trial, variant=name) for trial in record.planned if (name := name_of(trial.variant)) is not None
         ),
     )
 
@@ -322,13 +324,13 @@ def scaling_sentences(scalings: Scalings | None, metric: str) -> Iterator[str]:
     }
     for outcome, beginning in said.items():
         ends: dict[tuple[float, float], list[Scaling]] = {}
-        for one in scalings.of:
-            if one.outcome == outcome and len(one.points) > 1:
-                ends.setdefault((one.points[0].at, one.points[-1].at), []).append(one)
+        for scaling in scalings.of:
+            if scaling.outcome == outcome and len(scaling.points) > 1:
+                ends.setdefault((scaling.points[0].at, scaling.points[-1].at), []).append(scaling)
         for places, rows in ends.items():
             named = shortened(f"{row.variant} ({_words(row)})" for row in rows)
             yield f"{beginning.format(*(_axis_words(scalings.axis, at) for at in places))}: {'; '.join(named)}."
-    if any(point.verdict.is_decided for one in scalings.of for point in one.points):
+    if any(point.verdict.is_decided for scaling in scalings.of for point in scaling.points):
         looks = len(scalings.places)
         yield (
             f"Each of the {looks} places has verdicts of its own, each wrong in at most 5 % of cases: the best of the "
@@ -336,8 +338,8 @@ def scaling_sentences(scalings: Scalings | None, metric: str) -> Iterator[str]:
         )
     if len(scalings.of) > MOST_SLOPES:
         yield f"The table along {scalings.axis} shows how each difference changes."
-    elif any(one.slope is not None or one.steps for one in scalings.of):
-        named = [f"{one.variant} {slope_cell(one)}" for one in scalings.of]
+    elif any(scaling.slope is not None or scaling.steps for scaling in scalings.of):
+        named = [f"{scaling.variant} {slope_cell(scaling)}" for scaling in scalings.of]
         yield (
             f"With each doubling of {axis} the difference of {metric} changes by (95 % interval; in brackets, by "
             f"step): {'; '.join(named)}."

@@ -217,7 +217,9 @@ def joint_sentence(rows: Sequence[VariantRow], together: Set[str]) -> str:
     decided = list(verdicts)
     found = dict.fromkeys(verdict.word for verdict in verdicts.values())
     families = (("needed", "worse"), ("not needed", "not worse"), ("better",))
-    words = [" or ".join(f'"{word}"' for word in one if word in found) for one in families if {*one} & {*found}]
+    words = [
+        " or ".join(f'"{word}"' for word in family if word in found) for family in families if {*family} & {*found}
+    ]
     holding = [name for name in decided if name in together]
     if len(holding) == len(decided):
         first, *others = words

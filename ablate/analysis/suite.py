@@ -107,8 +107,10 @@ def _on_task(record: StudyRecord, task: str) -> StudyRecord:
         record,
         space=_space_of(record.space, task),
         baseline=split_task(record.baseline)[0],
-        variants=tuple(_plain(one) for one in record.variants if bare(one.name) is not None),
-        planned=tuple(replace(one, variant=name) for one in record.planned if (name := bare(one.variant)) is not None),
+        variants=tuple(_plain(variant) for variant in record.variants if bare(variant.name) is not None),
+        planned=tuple(
+            replace(trial, variant=name) for trial in record.planned if (name := bare(trial.variant)) is not None
+        ),
         trivial=_named(record.trivial, bare),
         declared_before=tuple(map(declared, record.declared_before)),
         shared=tuple(
@@ -123,8 +125,8 @@ def _whole(record: StudyRecord, tasks: Mapping[str, StudyRecord], planned: tuple
     """A suite as one study."""
     of_variant: dict[str, list[VariantRecord]] = {}
     for study in tasks.values():
-        for one in study.variants:
-            of_variant.setdefault(one.name, []).append(one)
+        for variant in study.variants:
+            of_variant.setdefault(variant.name, []).append(variant)
 
     def declared(before: Declaration) -> Declaration:
         if not before.space.get("tasks"):

@@ -156,7 +156,7 @@ def measured_otherwise(
     if not other:
         return
     (first, *_), theirs = next(iter(other.values()))
-    before = next((one.value for one in theirs if one.name == first.name), theirs[0].value)
+    before = next((rule.value for rule in theirs if rule.name == first.name), theirs[0].value)
     text = (
         f"{WHICH}: {first.metric} is measured on another task ({with_article(first)} has {first.value:.4g} there, "
         f"{before:.4g} on the baseline's)"
@@ -166,7 +166,7 @@ def measured_otherwise(
 
 def behind(standings: Sequence[Standing]) -> list[Standing]:
     """The variants that are not shown to beat what a model must beat."""
-    return [one for one in standings if one.is_behind]
+    return [standing for standing in standings if standing.is_behind]
 
 
 def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
@@ -180,9 +180,9 @@ def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
     if without := behind(standings):
         first = without[0].bar
         shown = f"{first.name} ({first.metric} {first.value:.4g})"
-        said = listed(_shown(one, first) for one in without)
+        said = listed(_shown(standing, first) for standing in without)
         names = tuple(sorted(standing.name for standing in without))
-        value = f" ({first.value:.4g})" if all(one.bar == first for one in without) else ""
+        value = f" ({first.value:.4g})" if all(standing.bar == first for standing in without) else ""
         if len(without) == len(standings):
             which = f"none of the {len(standings)} models beats" if without[1:] else "the only model does not beat"
             full = (
@@ -198,10 +198,10 @@ def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
             f"{_share(without, standings)} {'does' if len(without) == 1 else 'do'} not beat {what}{shown} with 95 % "
             f"confidence: {said}. Differences between models that have learnt so little are not informative."
         )
-        less = not any(one.bar.name in one.better for one in without)
+        less = not any(standing.bar.name in standing.better for standing in without)
         text = f"{WHICH}: {'no' if less else 'not shown to be'} better than {with_article(first)}{value}"
         yield StudyWarning("unlearnt", "void", text, full, names)
-    if between := [one for one in standings if one.is_between]:
+    if between := [standing for standing in standings if standing.is_between]:
         best, bar = between[0].trivial[0], between[0].bar
         full = (
             f"{_share(between, standings)} {'beats' if len(between) == 1 else 'beat'} the trivial baseline {bar.name} "
@@ -215,7 +215,7 @@ def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
             else f"{short} of {len(standings)} models {'is' if short == 1 else 'are'} not shown to beat"
         )
         text = f"{who} {with_article(best)} ({best.value:.4g})"
-        yield StudyWarning("beaten", "weak", text, full, tuple(one.name for one in between))
+        yield StudyWarning("beaten", "weak", text, full, tuple(standing.name for standing in between))
 
 
 def with_article(baseline: TrivialBaseline) -> str:
@@ -230,7 +230,7 @@ def nothing_learnt(standings: Sequence[Standing]) -> str:
 
 def unchecked(runs: Mapping[str, VariantRuns], standings: Sequence[Standing], metric: str) -> Iterator[StudyWarning]:
     """A warning on variants of whose task no rule without learning is known, so that nothing shows that they learn."""
-    ended, known = {name for name, run in runs.items() if run.finished}, {one.name for one in standings}
+    ended, known = {name for name, run in runs.items() if run.finished}, {standing.name for standing in standings}
     lacking = tuple(name for name in runs if name in ended - known and not runs[name].diverged)
     if lacking:
         which = f"{WHICH}: " if len(lacking) < len(ended) else ""
@@ -252,16 +252,16 @@ def _share(some: Sequence[Standing], standings: Sequence[Standing]) -> str:
 def trivial_sentences(standings: Sequence[Standing]) -> Iterator[str]:
     """How far the variants are ahead of a trivial baseline: the best one that at least one of them beats with 95 %
     confidence."""
-    names = dict.fromkeys(baseline.name for one in standings for baseline in one.trivial)
+    names = dict.fromkeys(baseline.name for standing in standings for baseline in standing.trivial)
     for name in names:
-        ahead = [one for one in standings if name in one.ahead]
+        ahead = [standing for standing in standings if name in standing.ahead]
         if ahead:
             break
     else:
         return
-    values = {baseline for one in ahead for baseline in one.trivial if baseline.name == name}
+    values = {baseline for standing in ahead for baseline in standing.trivial if baseline.name == name}
     baseline = next(iter(values))
-    best = all(one.trivial[0].name == name for one in ahead)
+    best = all(standing.trivial[0].name == name for standing in ahead)
     what = "the best trivial baseline, " if best else "the trivial baseline "
     if len(ahead) < len(standings):
         who = f"The other {plural(len(ahead), 'model')} {'beats' if len(ahead) == 1 else 'beat'} {name}"
@@ -270,4 +270,5 @@ def trivial_sentences(standings: Sequence[Standing]) -> Iterator[str]:
         of = f"({baseline.metric} {baseline.value:.4g})" if len(values) == 1 else "of its task"
         who = f"{models} {what}{name} {of},"
     each = "" if len(ahead) == 1 else " for each"
-    yield f"{who} by at least {at_least(min(one.ahead[name] for one in ahead), 0.0)} (one-sided 95 % bound{each})."
+    least = at_least(min(standing.ahead[name] for standing in ahead), 0.0)
+    yield f"{who} by at least {least} (one-sided 95 % bound{each})."
