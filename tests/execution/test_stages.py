@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from ablate.analysis import read_study
 from ablate.analysis.findings import read_findings
 from ablate.analysis.runs import read_runs, values_of
 from ablate.designs.base import Point, Proposal
-from ablate.errors import SpaceError, StoreError
+from ablate.errors import DataError, SpaceError, StoreError
+from ablate.execution import job_runner
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.job_runner import JobRunner
 from ablate.execution.protocol import Job, Message
@@ -293,3 +295,23 @@ def test_only_seeds_that_would_all_be_the_same_are_refused(steps: int, start: ob
 def test_nothing_is_measured_of_random_weights() -> None:
     with pytest.raises(ValidationError, match="starts from random weights"):
         space(training={**SPACE["training"], "steps": 0})
+
+
+def test_weights_that_have_changed_since_the_plan_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a stage are new by then; a file that several members start from is read once."""
+    read = list[str]()
+    made: Any = lambda place, folder: read.append(place) or SimpleNamespace(identity=lambda: place)  # noqa: E731
+    monkeypatch.setattr(job_runner, "read_source", made)
+    monkeypatch.setattr(job_runner, "transfer", lambda model, shape, source, start: source.identity())
+
+    def member(identity: str, stage: Any = None) -> Any:
+        start = SimpleNamespace(stage=stage, identity=identity) if identity else None
+        return SimpleNamespace(variant=SimpleNamespace(model=None, training=SimpleNamespace(init_from=start)))
+
+    runner, task = JobRunner(Path("cache"), torch.device("cpu")), cast(Any, SimpleNamespace(shape=None))
+    job = cast(Any, SimpleNamespace(members=[SimpleNamespace(initial_weights=place) for place in ("a", "", "a", "b")]))
+    members = [member("a"), member(""), member("of the plan", stage={}), member("b")]
+    assert list(runner._starts(job, members, task)) == [(0, "a"), (2, "a"), (3, "b")]
+    assert read == ["a", "b"]
+    with pytest.raises(DataError, match="b: the weights have changed since the study was planned"):
+        list(runner._starts(job, [*members[:3], member("c")], task))

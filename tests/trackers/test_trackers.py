@@ -346,6 +346,10 @@ def test_a_tracker_says_once_why_it_is_left_alone(broken: type[Tracker], monkeyp
     for thread, why in zip((late, slow, unreachable), expected, strict=True):
         assert f"the tracker unreachable:x failed: {why}. The study continues" in thread.new_warning()
         assert thread.new_warning() == ""
+        thread._thread.join(60)
+        thread.put(action)
+        thread.wait_and_put(action)
+        assert thread._waiting.empty(), "nothing waits for it any more"
 
 
 def test_a_tracker_that_hangs_does_not_hold_the_study(
