@@ -16,6 +16,7 @@ from typing import Any, cast
 import pytest
 
 from ablate.errors import EngineError
+from ablate.execution import environment
 from ablate.execution.environment import (
     _undeclared_changes,
     changed_files,
@@ -25,6 +26,7 @@ from ablate.execution.environment import (
     choose_device,
     describe_environment,
     this_worker,
+    undeclared_code,
 )
 from ablate.planning.plan import Trial
 from ablate.spec.training import TrainingSpec
@@ -111,6 +113,21 @@ def test_outside_a_repository_nothing_is_said_of_changes(tmp_path: Path, monkeyp
     assert _undeclared_changes([]) == []
     found = describe_environment("cpu")
     assert (found.git_commit, found.git_clean) == (None, None)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("changed", range(6))
+def test_code_that_counts_for_no_key_is_named(changed: int, counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three changed files by name, of more the others by their number."""
+    names = list("abcdef")[:changed]
+    monkeypatch.setattr(environment, "_undeclared_changes", lambda declared: names)
+    valued = SimpleNamespace(counted_files=lambda folder: [Path("train.py")] if counted else [])
+    said = list(undeclared_code(cast(Any, SimpleNamespace(defaults={}, with_values=lambda values: valued))))
+    assert [one.startswith("`trainer.command` names no file here") for one in said[:1]] == [not counted] * bool(said)
+    assert len(said) == (not counted) + (changed > 0)
+    if changed:
+        more = f" and {changed - 3} more" if changed > 3 else ""
+        assert said[-1].startswith(f"{', '.join(names[:3])}{more}: changed since the last commit")
 
 
 @pytest.mark.parametrize(
