@@ -12,12 +12,12 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis.fairness import Tried, Tuned, Tuning
-from ablate.analysis.judging import read_allowances, tail_words, worst_results
+from ablate.analysis.judging import deciding_bounds, read_allowances, tail_words, worst_results
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import VariantRuns, read_runs, seed_schedule
 from ablate.analysis.study import read_study
 from ablate.analysis.warnings import assumption
-from ablate.stats import ExtendedSeeds, SeedSchedule
+from ablate.stats import Bounds, ExtendedSeeds, SeedSchedule, Verdict
 from ablate.stats.calibrate import rate
 from ablate.stats.hidden_noise import Tails
 from ablate.store.records import Declaration, TrialState
@@ -224,3 +224,10 @@ def test_the_worst_that_a_failed_trial_may_be_is_the_trivial_baseline(sign: floa
     assert worst(4.0) == pytest.approx((4.0 - 2.9, 4.0 - 3.1, 4.0 - 3.2))
     assert worst(3.4) == pytest.approx((3.4 - 2.9, 3.4 - 3.1, 3.4 - 3.2))
     assert worst(3.39) == worst(None) == worst(4.0, {}) == (), "nothing bounds them"
+
+
+def test_bounds_are_those_of_variant_minus_baseline_whichever_way_is_better() -> None:
+    verdict = Verdict("needed", "needed", None, bound=Bounds(1.0, 0.5, 3.0, 4))
+    assert deciding_bounds(verdict, "minimize") == Bounds(1.0, 0.5, 3.0, 4)
+    assert deciding_bounds(verdict, "maximize") == Bounds(-1.0, -3.0, -0.5, 4)
+    assert deciding_bounds(None, "minimize") is deciding_bounds(replace(verdict, bound=None), "maximize") is None

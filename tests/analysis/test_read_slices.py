@@ -93,6 +93,7 @@ def test_a_draw_that_matters_is_reported_with_a_remedy() -> None:
     assert "task.validation_windows: " in said
     windows = int(said.partition("windows: ")[2].partition("`")[0])
     assert windows == pytest.approx(128 * (report.evidence.draw_sd / 0.002) ** 2, rel=0.1)
+    assert f"{100 * report.evidence.draw_sd / 0.02:.0f} % of the margin 0.02." in said
     assert study_json(report)["validation_draw"] == report.evidence.draw_sd
     assert "another draw of these windows" in legend(columns(report))[0]
 
