@@ -10,7 +10,6 @@ from fake_store import FakeStore, fake_store
 from ablate.analysis.calibration import read_calibration
 from ablate.analysis.effects import StudyImportances
 from ablate.analysis.fairness import Tuned, Tuning
-from ablate.analysis.numbers import listed
 from ablate.analysis.study import read_study
 from ablate.analysis.warnings import tuning_edges
 from ablate.errors import NotFoundError
@@ -51,13 +50,6 @@ def test_a_search_by_several_objectives_names_no_best_point() -> None:
     search = {"kind": "search", "points": 3}
     assert DesignSpec.parse(search).finds_best
     assert not DesignSpec.parse({**search, "objectives": ["objective", "parameters"]}).finds_best
-
-
-def test_a_list_counts_no_single_other() -> None:
-    names = [f"v{number}" for number in range(12)]
-    assert listed(names[:1]) == "v0"
-    assert listed(names[:9]).endswith("v7 and v8")
-    assert listed(names[:10]).endswith("v7 and 2 others")
 
 
 def test_a_calibration_without_noise_says_which_is_missing_the_seeds_or_their_spread() -> None:

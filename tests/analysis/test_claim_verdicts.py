@@ -123,7 +123,7 @@ def test_sentences_and_evidence() -> None:
     )
     assert found["c-worse"].sentence == f"refuted: {in_words}"
     evidence = found["c-better"].evidence
-    assert (evidence["left"], evidence["right"], evidence["n"], evidence["seeds"]) == ("he", "attention", 2, [0, 1])
+    assert (evidence["n"], evidence["seeds"]) == (2, [0, 1])
     assert [evidence[name] for name in ("difference", "low", "high")] == pytest.approx([-0.2501] * 3, abs=1e-6)
     assert evidence["confidence"] == 0.95
     assert evidence["sign_flip_at_zero"] == {"p": 0.5, "floor": 0.5}

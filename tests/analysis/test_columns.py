@@ -91,7 +91,6 @@ def test_intervals_that_may_be_lopsided_are_explained(monkeypatch: pytest.Monkey
 
 
 def test_the_number_that_is_shown_is_the_one_that_machines_get() -> None:
-    """And beside each stand both ends of its interval, if it has one."""
     store = made()
     store.time("norm=none", [1250.0, 1210.0, 1230.0], [1000.0, 990.0, 1010.0])
     report = read_study(store, "a_study")
@@ -101,11 +100,6 @@ def test_the_number_that_is_shown_is_the_one_that_machines_get() -> None:
     assert numbers.keys() == {"parameters", "parameter_change", "val_loss", "difference", "relative_speed"}
     for column in columns(report):
         assert numbers.get(column.key) in (None, *column.values(row).values())
-    for key, prefix in {"val_loss": "", "difference": "difference_", "relative_speed": "relative_speed_"}.items():
-        assert values[f"{prefix}low"] < numbers[key] < values[f"{prefix}high"]
-    assert numbers["difference"] == values["difference"]
-    assert numbers["val_loss"] == values["mean"] == row.metrics["val_loss"].mean
-    assert numbers["parameter_change"] == values["parameter_change"] == pytest.approx(-1 / 9)
     assert json.loads(json.dumps(study_json(report)))["variants"][1]["table"] == values
     assert list(ablation_table(report).titles) == [column.title for column in columns(report)]
 

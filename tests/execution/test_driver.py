@@ -132,13 +132,6 @@ def test_a_long_trial_is_announced_before_it_begins(
     assert len([line for line in said if line.startswith("a trial takes")]) == len(announced), "nothing is left"
 
 
-def test_a_second_run_trains_nothing(run: Run) -> None:
-    run()
-    engine = ScriptedEngine()
-    assert counts(run(engine)) == {"trials": 6, "reused": 6}
-    assert engine.jobs == []
-
-
 def test_a_trial_that_raises_is_tried_again_only_in_the_next_run(run: Run, store: Store, folder: Path) -> None:
     engine = ScriptedEngine(for_variant("norm=none", raise_, folder))
     log = Log()

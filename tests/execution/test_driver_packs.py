@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from engine_samples import ENVIRONMENT, Log, ScriptedEngine, finish, measured, planner
 
-from ablate.execution.attempt import Attempt
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.engine import Observer
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, JobRestarted, Message
@@ -21,7 +19,7 @@ from ablate.planning.planner import Planner, make_plan
 from ablate.roles import TIMING_SEEDS
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store
-from ablate.store.records import CurvePoint, TrialState
+from ablate.store.records import TrialState
 from ablate.training.events import Diverged, TrialWarning
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -279,17 +277,6 @@ def test_the_last_trials_are_divided_among_workers_unless_others_run_long(trials
         for trial in made[:4]:
             queue.add(trial)
         assert len(queue.take(running).waiting) == wanted
-
-
-def test_what_is_left_of_a_trial_is_read_off_its_curve(trials: Any) -> None:
-    _, made = trials()
-    attempt = Attempt(made[0], 1, 0, 1, datetime.now(UTC))
-    assert attempt.left == 1
-    steps = made[0].variant.spec.training.steps
-    attempt.curve.append(CurvePoint(steps // 2, 1.0, 0, 0.0, None, None))
-    assert attempt.left == 1 - (steps // 2) / steps
-    attempt.curve.append(CurvePoint(steps, 2.0, 0, 0.0, None, None))
-    assert attempt.left == 0
 
 
 def test_a_pack_of_a_dead_driver_continues_as_it_was(trials: Any) -> None:
