@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ablate.tasks.corpus import read_corpus
+from ablate.tasks.corpus import LONG, read_corpus
 from ablate.tasks.language_model import LanguageModelSpec
+from ablate.tasks.text import division_of_long_texts
 from ablate.tasks.tokenizers import TokenizerSpec, subwords
 from ablate.tasks.tokenizers.subwords import UNKNOWN
 
@@ -180,3 +182,18 @@ def test_a_corpus_of_one_long_text_has_the_ids_of_the_whole_text(
         whole = "".join(document.text for document in corpus.documents_in(split))
         monkeypatch.setattr(subwords, "_LONG_TEXT", 1 << 30)
         assert task.tokens[split].tolist() == [*task.tokenizer.encode(whole), task.tokenizer.end_of_document]
+
+
+@pytest.mark.parametrize("longest", [LONG, LONG + 1])
+@pytest.mark.parametrize(
+    ("divides", "of_documents", "of_one"),
+    [("after any line", {}, {}), ("between visible characters", {}, {"division": 2}),
+     ("unknown", {"division": 2}, {"division": 2})],
+)  # fmt: skip
+def test_the_key_says_how_a_text_is_divided_only_where_it_is_divided_otherwise_than_once(
+    longest: int, divides: str, of_documents: dict[str, int], of_one: dict[str, int]
+) -> None:
+    for note, expected in (("", of_documents), ("a single text", of_one)):
+        corpus, tokenizer = SimpleNamespace(longest=longest, note=note), SimpleNamespace(divides=divides)
+        found = division_of_long_texts(corpus, tokenizer)  # type: ignore[arg-type]
+        assert found == (expected if longest > LONG else {})
