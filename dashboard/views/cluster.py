@@ -16,7 +16,17 @@ from ablate.analysis.status import Status, StudyStatus, WorkerFailure, WorkerLoa
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
 from ablate.store.records import RunningTrial
-from dashboard.shared.exports import Maker, chart, export, figure_files, show_table, table_files
+from dashboard.shared.exports import (
+    Card,
+    Maker,
+    cards,
+    chart,
+    export,
+    figure_files,
+    is_narrow,
+    show_table,
+    table_files,
+)
 from dashboard.shared.frame import STUDY, address, begin_page, link
 from dashboard.shared.store import LIVE, ended, location, stamp, store, studies, summary
 from dashboard.shared.store import record as read_record
@@ -62,20 +72,37 @@ def _running(status: Status) -> None:
     studies = {trial.study for trial in status.running if trial.study}
     titles = {study: variant_titles(read_record(study)) for study in studies if summary(study) is not None}
     table = running_table(status, titles)
-    words = st.column_config.TextColumn
-    steps = st.column_config.ProgressColumn("progress", min_value=0, max_value=1, format="percent", width=90)
-    st.dataframe(
-        table, key="running", hide_index=True, placeholder="-",
-        column_order=[name for name in table if name != "steps"],
-        column_config={"progress": steps, "variant": words(width=fitting(table, "variant", 200)),
-                       "device": words(width=fitting(table, "device", 140))},
-        alt=f"Trials that run, with their machines; {plural(len(table), 'row')}",
-    )  # fmt: skip
-    with st.container(horizontal=True):
-        for trial in status.running[:MOST_LINKS]:
-            kept = {STUDY: trial.study} if trial.study else {}
-            link("trial", f"{_title(trial, titles)}, seed {trial.seed}", trial=trial.key, **kept)
+    if is_narrow():
+        cards(running_cards(status, table), "Trials that run")
+    else:
+        words = st.column_config.TextColumn
+        steps = st.column_config.ProgressColumn("progress", min_value=0, max_value=1, format="percent", width=90)
+        alike = {name for name in ("study", "attempt") if table[name].nunique() == 1}
+        st.dataframe(
+            table, key="running", hide_index=True, placeholder="-",
+            column_order=[name for name in table if name not in ("steps", "process", *alike)],
+            column_config={"progress": steps, "variant": words(width=fitting(table, "variant", 200)),
+                           "device": words(width=fitting(table, "device", 140))},
+            alt=f"Trials that run, with their machines; {plural(len(table), 'row')}",
+        )  # fmt: skip
+        with st.container(horizontal=True):
+            for trial in status.running[:MOST_LINKS]:
+                kept = {STUDY: trial.study} if trial.study else {}
+                link("trial", f"{_title(trial, titles)}, seed {trial.seed}", trial=trial.key, **kept)
     export(table_files("running", table), "running")
+
+
+def running_cards(status: Status, table: pd.DataFrame) -> list[Card]:
+    """The running trials as a narrow window shows them, each with a link to it."""
+    found = []
+    for trial, row in zip(status.running, table.to_dict("records"), strict=True):
+        kept = {STUDY: trial.study} if trial.study else {}
+        loss = f"val_loss {trial.val_loss:.4g}" if trial.val_loss is not None else ""
+        told = " · ".join(filter(None, (f"{row['progress']:.0%}", loss, row["for"])))
+        where = " · ".join(filter(None, (trial.study, row["host"], trial.worker.device if trial.worker else "")))
+        title = f"{row['variant']}, seed {trial.seed}"
+        found.append(Card(title, address("trial", trial=trial.key, **kept), (told, where)))
+    return found
 
 
 def _machine() -> None:
@@ -105,7 +132,7 @@ def _driven(one: StudyStatus, status: Status) -> None:
         st.markdown(f"**{escape(driver.study)}**")
         since = duration((status.at - driver.since).total_seconds())
         if driver.alive:
-            st.caption(escape(f"driven by process {driver.pid} on {driver.host} for {since}"))
+            st.caption(escape(f"Process {driver.pid} on {driver.host} has run it for {since}."))
         else:
             silent = duration((status.at - driver.heartbeat).total_seconds())
             who = f"process {driver.pid} on {escape(driver.host)}"
@@ -114,17 +141,19 @@ def _driven(one: StudyStatus, status: Status) -> None:
         st.progress((driver.settled + driver.failed) / max(1, driver.planned),
                     f"{driver.settled:,} of {driver.planned:,} trials done")  # fmt: skip
         facts = st.container(horizontal=True)
-        rate = "-" if one.trials_per_hour is None else f"{one.trials_per_hour:,.0f}"
-        facts.metric("Trials an hour", rate, width="content")
-        if one.flops_per_second is not None:
-            facts.metric("Arithmetic", f"{scaled(one.flops_per_second)}FLOP/s", width="content")
-        facts.metric("Time left", duration(one.seconds_left), width="content")
         facts.metric(
             *("Running", driver.running) if driver.alive else ("Interrupted", one.interrupted), width="content"
         )
-        facts.metric("Failed", driver.failed, width="content")
-        facts.metric("Retries", driver.retries, width="content",
-                     help="Times that a trial was begun again after its worker had died")  # fmt: skip
+        if one.trials_per_hour is not None:
+            facts.metric("Time left", duration(one.seconds_left), width="content")
+            facts.metric("Trials an hour", f"{one.trials_per_hour:,.0f}", width="content")
+        if one.flops_per_second is not None:
+            facts.metric("Arithmetic", f"{scaled(one.flops_per_second)}FLOP/s", width="content")
+        if driver.failed:
+            facts.metric("Failed", driver.failed, width="content")
+        if driver.retries:
+            facts.metric("Retries", driver.retries, width="content",
+                         help="Times that a trial was begun again after its worker had died")  # fmt: skip
 
 
 def _title(trial: RunningTrial, titles: Mapping[str, Mapping[str, str]]) -> str:
@@ -171,7 +200,7 @@ def _workers(
 def _past(study: str) -> None:
     """The machines on which trials of the chosen study have ended."""
     loads, failures = _workers(location(), study, stamp(study))
-    st.header("Where trials of this study ended", anchor=False)
+    st.header(f"Where trials of {escape(study)} ended", anchor=False)
     if not loads:
         st.caption("None has ended yet.")
     else:

@@ -37,6 +37,7 @@ from dashboard.shared import results
 from dashboard.shared.evidence import show_effects, show_headline
 from dashboard.shared.exports import (
     chart,
+    dark,
     export,
     figure_files,
     is_narrow,
@@ -342,7 +343,10 @@ def _parallel_caption(table: pd.DataFrame, study_record: StudyRecord, best: int 
     """What the parallel axes show, in words."""
     metric = study_record.objective["metric"]
     sizes, lost = table["parameters"], int((table["diverged"] > 0).sum())
-    said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters. Dark: baseline."
+    said = (
+        f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters. "
+        f"{'White' if dark() else 'Black'}: the baseline."
+    )
     if best is not None:
         said += f" Orange: the best mean of the others, {table['variant'][best]}, {metric} {table[metric][best]:.4g}."
     return said + (f" Diverged: {lost}, dashed." if lost else "")

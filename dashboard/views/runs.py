@@ -63,13 +63,13 @@ def _study(study: str) -> None:
         return
     study_report = report(study)
     st.markdown(f"**{prose(progress_words(counts, study_report.progress.states[TrialState.FAILED]))}**")
-    _driver(study)
+    drivers = _drivers(study)
     _facts(study_report, counts)
     run = last_run(study)
     busy = run is not None and run.alive
-    if complete(counts):
+    if not drivers and complete(counts):
         show_next_steps(answer(study))
-    else:
+    elif not drivers:
         with st.container(border=True):
             st.markdown("**Finish or try again**")
             left = counts.planned - ended(counts)
@@ -78,7 +78,7 @@ def _study(study: str) -> None:
             if may_run():
                 start_button("Resume", "play_arrow", lambda: start(study, continuing_arguments(study)), "resume",
                        disabled=busy or not STUDY_NAME.fits(study))  # fmt: skip
-    if isinstance(study_report.record.space.get("design", {}).get("seeds"), int):
+    if not drivers and isinstance(study_report.record.space.get("design", {}).get("seeds"), int):
         _seeds(study_report, counts, busy)
     if not may_run():
         st.caption(HERE_ONLY)
@@ -181,19 +181,19 @@ def meaning(least: int, most: int, study_report: StudyReport) -> str:
     )
 
 
-def _driver(study: str) -> None:
-    """Show which driver runs the study now."""
+def _drivers(study: str) -> int:
+    """Show which drivers run the study now; how many there are."""
     try:
         drivers = [driver for driver in store().activity().drivers if driver.study == study and driver.alive]
     except NotFoundError:
-        return
+        return 0
     for driver in drivers:
         place = "this machine" if driver.host == platform.node() else driver.host
         st.info(
-            f"Process {driver.pid} on {escape(place)} trains it: {driver.settled:,} of {driver.planned:,} trials are "
-            f"done, {driver.running:,} run.",
+            f"Process {driver.pid} on {escape(place)} trains it now: {plural(driver.running, 'trial')} at once.",
             icon=":material/directions_run:",
         )
+    return len(drivers)
 
 
 def _log(run: Run) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree
 
+import pandas as pd
 import pytest
 from cli_runs import Workplace
 from pages import Page
@@ -169,7 +170,11 @@ def test_the_path_is_that_of_the_report(page: Page, said: dict[str, dict[str, An
     )
     blocks.nth(steps).wait_for()
     assert blocks.count() == steps + 1
-    page.check_exports(tmp_path, "path_path", "path_path")
+    page.main.get_by_role("button", name="Export").first.click()
+    exported = pd.read_csv(page.download("path_path.csv", tmp_path))
+    assert len(exported) == len(tried) + 1, "and the baseline"
+    assert page.tab.get_by_role("button", name="path_path.svg", exact=True).count() == (steps > 0)
+    page.tab.keyboard.press("Escape")
     page.open("/path?study=crossed")
     page.main.get_by_text("design: {kind: simplify, seeds: 3}").wait_for()
 

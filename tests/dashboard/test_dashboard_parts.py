@@ -9,6 +9,7 @@ import math
 import re
 import socket
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +31,7 @@ from ablate.analysis.curves import Band, Line, band
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import read_runs
+from ablate.analysis.status import Status
 from ablate.render.document import ablation_table
 from ablate.render.figures.axes import draw_parallel
 from ablate.render.figures.curves import band_panels, course_panels, draw_bands, outliers, rows_with_course
@@ -47,13 +49,15 @@ from ablate.render.table import print_study
 from ablate.spec.document import read_document
 from ablate.stats import Interval
 from ablate.store import CurvePoint, TrialState
+from ablate.store.records import RunningTrial, WorkerRecord
 from dashboard.shared.exports import cell_words, on_page, widened
 from dashboard.shared.results import split_tags
 from dashboard.shared.schema import to_yaml
 from dashboard.shared.text import aligned, escape, fitting, one_line, prose, wrapping
-from dashboard.views import across, effects
+from dashboard.views import across, cluster, effects
 from dashboard.views.across import DrawnVariant, common, differing
 from dashboard.views.answer import LEAST, _word_widths, ablation
+from dashboard.views.cluster import running_table
 from dashboard.views.curves import PRUNED, Group, _offered, _singles
 from dashboard.views.effects import parallel, variant_table
 from dashboard.views.runs import meaning
@@ -251,6 +255,19 @@ def test_each_point_has_its_label_though_others_are_near() -> None:
     places = sorted({(row["place"] - low) / (high - low) * 440 for row in labels})
     assert len(places) == 9
     assert all(above - below >= 11 for below, above in pairwise(places)), "eleven pixels is the height of a letter"
+
+
+def test_a_phone_shows_each_running_trial_with_its_loss_and_where_it_runs() -> None:
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    where = WorkerRecord("here", "cpu", 5)
+    trial = RunningTrial("k1", "s", "v", 3, 50, 200, 2.5, 1, begun, where, 1.0, 1.0, "fp32")
+    waiting = replace(trial, key="k2", step=None, val_loss=None, worker=None)
+    status = Status(begun + timedelta(seconds=70), (), (trial, waiting), 0)
+    first, second = cluster.running_cards(status, running_table(status, {"s": {"v": "no norm"}}))
+    assert first.title == "no norm, seed 3"
+    assert first.lines == ("25% · val_loss 2.5 · 1 min 10 s", "s · here · cpu")
+    assert "trial=k1" in first.address
+    assert second.lines == ("0% · 1 min 10 s", "s · waits for a worker")
 
 
 def test_across_studies_it_is_said_what_is_the_same() -> None:

@@ -273,8 +273,6 @@ def draw_parallel(
                  {"x": x, "y": y, "text": {"field": "text"}}, align="center", dy=10, fontSize=10) if below else None,
         ],
         STEP_DOWN * len(titles) if down else 360,
-        **({"padding": {"left": 5, "top": 5, "bottom": 5, "right": 5.6 * max(len(end["text"]) for end in ends)}}
-           if ends else {}),
     )  # fmt: skip
 
 

@@ -71,8 +71,10 @@ table.answer small { font-size: 0.8rem; opacity: 0.8; }
 _CLAIMED = {"supported": "not needed", "refuted": "needed", "undecided": "undecided"}
 """Verdicts on claims to those on variants in whose colour and mark they are drawn."""
 _BRACKETS = re.compile(r" \([^()]*\)$")
-MOST_LINES = 20
-"""Lines of a listing that are shown before a click."""
+_FIRST = re.compile(r"(?<=[.]) (?=[A-Z])")
+"""Between the first sentence of a paragraph and the others."""
+MOST_LINES, MOST_LETTERS = 20, 600
+"""Lines of a listing, and letters of a paragraph, that are shown before a click."""
 BLOCK = "The block of the baseline, with the verdicts on its parts."
 HEAD = """<!DOCTYPE html>
 <html lang="en">
@@ -104,18 +106,30 @@ tbody:last-child {{ border-bottom: 2px solid; }}
 th, td {{ padding: 0.2rem 0.5rem; text-align: right; vertical-align: top; }}
 td {{ white-space: nowrap; }}
 .text {{ text-align: left; white-space: normal; min-width: 5.5rem; }}
+td.text:first-child {{ overflow-wrap: anywhere; min-width: 10rem; }}
 pre {{ background: var(--tint); padding: 0.75rem; overflow-x: auto; font-size: 0.85rem; }}
 code {{ font-size: 0.9em; background: var(--tint); padding: 0 0.2em; }}
 summary {{ cursor: pointer; }}
-li {{ overflow-wrap: anywhere; }}
+:is(p, li, summary) {{ overflow-wrap: anywhere; }}
+section > details {{ max-width: 50rem; margin: 1rem 0; }}
 figure {{ margin: 1.5rem 0; }}
-figure :is(svg, img) {{ max-width: 100%; height: auto; }}
+figure :is(svg, img) {{ max-width: 100%; height: auto; overflow: hidden; }}
 figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
 @media (max-width: 640px) {{
   body {{ margin-top: 0.75rem; }}
   h1 {{ font-size: 1rem; }}
   .answer > p:first-of-type {{ font-size: 1.15rem; margin-bottom: 0.6rem; }}
   th, td {{ padding: 0.2rem 0.35rem; }}
+  .wide thead {{ display: none; }}
+  .wide :is(table, tbody, tr) {{ display: block; }}
+  .wide tr {{ padding: 0.4rem 0; border-top: 1px solid var(--rule); }}
+  .wide td {{ display: flex; justify-content: space-between; gap: 1rem; padding: 0; white-space: normal; }}
+  .wide td::before {{ content: attr(data-title); opacity: 0.8; }}
+  .wide td:not([data-title]) {{ display: none; }}
+  .wide td.text {{ display: block; overflow-wrap: anywhere; }}
+  .wide td.text::before {{ content: attr(data-title) ": "; }}
+  .wide td.text:first-child {{ font-weight: 600; }}
+  .wide td.text:first-child::before {{ content: none; }}
 }}
 @media screen and (prefers-color-scheme: dark) {{
   :root {{ --ink: #e4e8ee; --paper: #11161d; --rule: #3a4554; --tint: #1d2630; {dark} }}
@@ -169,7 +183,10 @@ def _write(block: object, findings: Findings | None) -> str:
 
 @_write.register
 def _paragraph(block: Paragraph, findings: Findings | None) -> str:
-    return f"<p>{prose(block.text)}</p>"
+    first, *rest = _FIRST.split(block.text, 1)
+    if len(block.text) <= MOST_LETTERS or not rest:
+        return f"<p>{prose(block.text)}</p>"
+    return f"<details><summary>{prose(first)}</summary><p>{prose(rest[0])}</p></details>"
 
 
 @_write.register
@@ -183,10 +200,14 @@ def _grid(block: Grid, findings: Findings | None) -> str:
 
     def row(cells: Iterable[str], tag: str, link: str = "") -> str:
         shown = list(map(escape, cells))
+        named = [
+            f' data-title="{escape(title)}"' if tag == "td" and cell not in ("", MISSING) else ""
+            for title, cell in zip(block.titles, shown, strict=True)
+        ]
         if link:
             shown[0] = f'<a href="{escape(quote(link))}">{shown[0]}</a>'
-        marked = zip(shown, classes, strict=True)
-        return "<tr>" + "".join(f"<{tag}{which}>{cell}</{tag}>" for cell, which in marked) + "</tr>"
+        marked = zip(shown, classes, named, strict=True)
+        return "<tr>" + "".join(f"<{tag}{which}{title}>{cell}</{tag}>" for cell, which, title in marked) + "</tr>"
 
     links = chain(block.links, repeat(""))
     groups = ("\n".join(row(cells, "td", next(links)) for cells in group) for group in block.groups)
