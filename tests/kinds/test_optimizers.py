@@ -551,6 +551,14 @@ def test_a_rate_on_the_device_is_read_at_every_step(kind: str) -> None:
         assert torch.equal(model.weight, start) != moves
 
 
+@pytest.mark.parametrize("capturable", [True, False])
+def test_steps_are_captured_in_a_graph_only_if_asked(capturable: bool) -> None:
+    for kind in ("adam", "adamw", "muon"):
+        groups = [{"params": [nn.Parameter(torch.ones(1, 2))], "lr": torch.tensor(0.1), "weight_decay": 0.0}]
+        rule = OptimizerSpec.parse({"kind": kind, "lr": 0.1}).build(groups, capturable=capturable)
+        assert getattr(rule, "_rest", rule).defaults["capturable"] is capturable, kind
+
+
 @pytest.mark.parametrize("kind", sorted(MEMBERS))
 def test_parameters_without_a_gradient_stay_and_stop_no_others(kind: str) -> None:
     """Alone in a group before the others, and beside another in its group."""

@@ -74,6 +74,8 @@ def test_whole_steps_come_within_half_a_step() -> None:
         found = equal_steps(MatchSpec(equal="seconds"), Step(1, 1, base), steps, Step(1, 1, other))
         assert abs(found * other - base * steps) <= other / 2 + 1e-9
     assert equal_steps(MatchSpec(equal="tokens"), Step(1, 1, 1), 67, Step(100, 1, 1)) == 1
+    assert equal_steps(MatchSpec(equal="tokens"), Step(2, 1, 1), 1, Step(3, 1, 1)) == 1, "1.5 times, not more"
+    assert equal_steps(MatchSpec(equal="flops"), Step(1, 0, 1), 7, Step(1, 0, 1)) == 7, "nothing to match"
     for steps, times in ((2, "50"), (66, "1.52")):
         with pytest.raises(UnmatchedError, match=rf"one step alone is {times} times the tokens"):
             equal_steps(MatchSpec(equal="tokens"), Step(1, 1, 1), steps, Step(100, 1, 1))
@@ -140,6 +142,9 @@ def test_heads_must_still_divide_the_width_and_the_error_says_what_is_possible(t
     assert found is not None
     nearest, off, wanted = (float(number.replace(",", "")) for number in found.groups())
     assert off == pytest.approx(100 * abs(nearest / wanted - 1), rel=0.05)  # it has two digits
+    with pytest.raises(SpaceError, match="set `within: ") as caught:
+        plan(tmp_path, match={"equal": "parameters", "within": 1e-6})
+    assert "fewer heads" not in str(caught.value), "there is one"
     made = plan(tmp_path, match={"equal": "parameters", "within": 0.2}, model=model)
     target = made.variants[0].cost.parameters
     assert all(variant.spec.model.width % 16 == 0 for variant in made.variants)

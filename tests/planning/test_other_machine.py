@@ -83,6 +83,18 @@ def test_hours_of_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     left = [trial.variant.flops / 50 for trial in plan.trials[1:]]
     assert elsewhere.device_seconds(plan) == pytest.approx(sum(left))
     assert elsewhere.total(plan) == pytest.approx(max(sum(left) / 4, *left))
+    assert (elsewhere.workers, elsewhere.counts_evaluations) == (4, False)
+    assert MachineForecast(frozenset(trial.key for trial in plan.trials), elsewhere.machine).total(plan) == 0
+    device = stated_device(100.0)
+    training = plan.trials[0].variant.spec.training
+    for stated, measured, share, source in (
+        (None, {}, "usual shares of the peak", "which is usual"),
+        (None, {"fp32": 0.3}, "the share that doctor measured of the peak", "measured by doctor"),
+        (0.2, {"fp32": 0.3}, "0.2 of the peak", "as stated"),
+    ):
+        machine = Machine(device, 1, stated, measured=measured)
+        assert MachineForecast(frozenset(), machine).basis == f"{share} of {device.name}"
+        assert machine.source(training) == source
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from ablate.kinds.mixers.fnet import FNetSpec
 from ablate.kinds.positions.logit_biases import AlibiSpec, T5BucketsSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.model import build_model
-from ablate.nn.pack import HeadGain, Linear, normal
+from ablate.nn.pack import HeadGain, Linear, Packed, normal
 from ablate.spec.base import Family, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
@@ -128,6 +128,27 @@ def test_an_untrained_mixer_remembers_its_first_token(kind: str) -> None:
     last = built(tokens)[:, :, -1]
     told = (last - last.mean(1, keepdim=True)).square().mean((1, 2)).sqrt() / last.square().mean((1, 2)).sqrt()
     assert (told.min() > 1e-6) == (kind != "channel_mixing")  # which mixes no positions
+
+
+LISTED = {"Extractor.weight", "CausalLinear.weight"}
+"""Maps whose entries are in a list."""
+NO_MAPS = {
+    *("FourierMixture.mean", "PositiveMixture.mean", "PositiveMixture.sigma"),
+    *("Mamba3.query_bias", "Mamba3.key_bias", "DenseLogits.bias"),
+}
+"""Vectors of each head."""
+
+
+@pytest.mark.parametrize("kind", MIXERS.members())
+def test_maps_decay_and_gains_and_biases_do_not(kind: str) -> None:
+    of = MIXERS.members()[kind]
+    for spec in covering(settings(of)):
+        assert isinstance(spec, MixerSpec)
+        for module in spec.build(surroundings(spec)[0]).modules():
+            for name, parameter in module.named_parameters(recurse=False) if isinstance(module, Packed) else ():
+                named = f"{type(module).__name__}.{name}"
+                is_map = named in LISTED or (parameter.dim() > 2 and named not in NO_MAPS)
+                assert (name in module.decayed) == is_map, named
 
 
 def test_each_change_is_tried_at_every_place_in_each_form_and_with_each_other_change() -> None:

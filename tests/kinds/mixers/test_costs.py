@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from operations import COUNTED, operations
+from operations import COUNTED, Operations, operations
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -43,11 +43,14 @@ from ablate.kinds.mixers.retention import RetentionSpec
 from ablate.kinds.mixers.sinkhorn import SinkhornSpec
 from ablate.kinds.mixers.synthesizer import SynthesizerSpec
 from ablate.kinds.positions.logit_biases import AlibiSpec
-from ablate.nn.model.block import block_cost, build_block
+from ablate.nn.model import build_model, model_cost
+from ablate.nn.model.block import block_cost
+from ablate.nn.model.decoder import Decoder
 from ablate.nn.pack import initialise
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost, total_cost
 from ablate.spec.layer import LayerContext
+from ablate.spec.model import ModelSpec
 from ablate.spec.sublayers import MIXERS, MixerSpec
 
 pytestmark = pytest.mark.usefixtures("countable_products")
@@ -450,20 +453,66 @@ def test_costs_are_near_the_operations_that_are_counted(spec: MixerSpec, context
         assert cost.exponentiations == pytest.approx(counts["exponentiations"], rel=0.12)
 
 
+GELU = {"ratio": 2, "activation": "gelu"}
+
+
+def of_a_model(changes: dict[str, Any]) -> tuple[Cost, dict[str, int]]:
+    """The cost of a decoder over 8 tokens, and the operations of its steps."""
+    block = {"mixer": "attention", "mlp": {"kind": "plain", **GELU}, "norm": "none"}
+    plain = {"family": "decoder", "depth": 4, "width": FEW, "heads": 2, "positions": "none", "final_norm": "none"}
+    model = {name: changes[name] for name in changes.keys() & {"positions", "final_norm"}}
+    of_block = {name: changes[name] for name in changes.keys() - model.keys()}
+    spec = ModelSpec.model_validate({**plain, **model, "block": {**block, **of_block}})
+    built = build_model(spec, vocabulary=7, context=8, seeds=[0]).eval()
+    assert isinstance(built, Decoder)
+    states: Any = ()
+    with torch.no_grad(), Operations() as made, sdpa_kernel(SDPBackend.MATH):
+        for place in range(8):
+            _, states = built.step(torch.tensor([[[place % 7]]]), place, states)
+    return model_cost(spec, vocabulary=7, context=8), {name: made.counts[name] for name in COUNTED}
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {},
-        {"mlp": {"kind": "gated", "ratio": 3, "activation": "gelu"}},
+        {"mlp": {"kind": "gated", **GELU}},
         {"arrangement": "parallel", "skips": {"mixer": 1, "mlp": 0}},
-        {"norm": "dynamic_tanh"},
+        {"norm": "dynamic_tanh", "final_norm": "dynamic_tanh"},
         {"norm": {"kind": "dynamic_tanh", "place": "sandwich", "shift": True, "bias": False}},
         {"residual": "layer_scale", "norm": {"kind": "dynamic_tanh", "place": "post"}},
+        *({"residual": {"kind": "depth_average", **more}} for more in ({}, {"ways": 4}, {"alone": True})),
+        *({"residual": kind} for kind in ("embedding_skip", "unet_skip")),
+        {"convolutions": {"before_mixer": 3, "after_mlp": {"taps": 2, "residual": False}}},
+        {"positions": "learned"},
     ],
     ids=str,
 )
-def test_a_block_takes_the_operations_that_are_counted(changes: dict[str, Any]) -> None:
-    mlp = {"kind": "plain", "ratio": 3, "activation": "gelu"}
-    spec = BlockSpec.model_validate({"mixer": "attention", "mlp": mlp, "norm": "none", **changes})
-    context = few(causal=False)
-    assert told(total_cost(block_cost(spec, context, 8).values())) == operations(build_block(spec, context), context)
+def test_a_model_takes_the_operations_that_are_counted(changes: dict[str, Any]) -> None:
+    cost, counts = of_a_model(changes)
+    assert told(cost) == counts
+
+
+@pytest.mark.parametrize(
+    ("changes", "divisions"),
+    [
+        *(({"norm": kind, "final_norm": kind}, 0.4) for kind in ("rms", "layer")),
+        *(({"residual": {"kind": "attention_residuals", "query": query}}, 0.45) for query in ("trained", "none")),
+        ({"residual": {"kind": "attention_residuals", "weights": "sigmoid"}}, 0.45),
+        *(({"residual": kind}, 0.4) for kind in ("hyper_connections", "manifold_hyper_connections", "normalised")),
+        ({"residual": "layer_embeddings"}, 0.5),
+        *(({"residual": {"kind": "ngram_memory", "heads": 1, **more}}, 0.4) for more in ({}, {"gate": False})),
+        ({"residual": {"kind": "depth_average", "of_input": True}}, 0.12),
+        ({"mlp": {"kind": "mixture", **GELU}}, 0.12),
+        ({"mlp": {"kind": "mixture", "shared": 1, "gated": False, **GELU}}, 0.2),
+        *(({"positions": kind}, 0.12) for kind in ("rotary", "alibi", "sinusoidal")),
+    ],
+    ids=str,
+)
+def test_a_model_takes_about_the_operations_that_are_counted(changes: dict[str, Any], divisions: float) -> None:
+    """A norm may divide each element by its root, or multiply with the inverse."""
+    cost, counts = of_a_model(changes)
+    assert cost.multiplications == pytest.approx(counts["multiplications"], rel=0.08)
+    assert cost.additions == pytest.approx(counts["additions"], rel=0.16)
+    assert cost.exponentiations == pytest.approx(counts["exponentiations"], rel=0.06)
+    assert cost.divisions == pytest.approx(counts["divisions"], rel=divisions)
