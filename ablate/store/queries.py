@@ -290,10 +290,7 @@ def timings_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tup
 def keys_near(connection: Connection, prefix: str) -> list[str]:
     """Prefixes of the existing keys before and after a prefix that no key has."""
     key = trials.c.key
-    around = (
-        select(key).where(key < prefix).order_by(key.desc()).limit(1),
-        select(key).where(key > prefix).order_by(key).limit(1),
-    )
+    around = (select(func.max(key)).where(key < prefix), select(func.min(key)).where(key > prefix))
     keys = [connection.execute(query).scalar() for query in around]
     return [str(near)[: max(12, len(prefix))] for near in keys if near is not None]
 

@@ -26,7 +26,7 @@ from store_samples import (
     variant,
 )
 
-from ablate.errors import NotFoundError, UnreadableWarning
+from ablate.errors import NotFoundError, StoreError, UnreadableWarning
 from ablate.roles import TrialRole
 from ablate.store import Store, TrialState, open_store, records
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
@@ -164,12 +164,19 @@ def test_what_cannot_be_read_is_counted_and_left_out(store: Store) -> None:
                 {"trial_key": timed.key, "step": TIMED_AT, "content": {digest("baseline"): {"rates": ["fast"]}}},
             ],
         )
-    with pytest.warns(UnreadableWarning, match=r"^1 of 2 recordings of the trial .* cannot be read .*check-store"):
+    with pytest.warns(
+        UnreadableWarning, match=r"^1 of 2 recordings of the trial .* cannot be read .*check-store"
+    ) as said:
         assert store.recordings(ended.key) == ended.recordings
+    assert said[0].filename == __file__, "it names the line that reads"
     with pytest.warns(UnreadableWarning, match=r"^the timings of 1 of 1 trials cannot be read .*check-store"):
         assert store.timings([ended.key, timed.key]) == {}
     with pytest.warns(UnreadableWarning, match=r"^of the study 's' 1 of 4 planned trials cannot be read .*check-store"):
         assert len(store.study("s").planned) == 3
+    with store._database.writing() as connection:
+        connection.execute(text("UPDATE variants SET spec = '1'"))
+    with pytest.raises(StoreError, match="this variant cannot be read"):
+        store.variant(digest("baseline"))
 
 
 def test_what_rows_of_older_versions_lack_is_nothing_but_for_what_is_listed_here() -> None:
