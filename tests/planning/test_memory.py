@@ -192,24 +192,30 @@ def test_plans_tell_the_arithmetic_of_real_batches_and_what_frozen_parts_save(
 
 
 @pytest.mark.parametrize(
-    ("task", "training", "measured", "within"),
+    ("task", "model", "training", "measured", "within"),
     [
         # gradients of one matrix as embedding and head
-        ({"symbols": 20_000, "context": 64}, {"batch_size": 1}, 174, 1.1),
-        ({"symbols": 20_000}, {"batch_size": 4}, 328, 1.1),
-        ({"symbols": 20_000}, {"batch_size": 4, "loss_chunk": 128}, 191, 1.1),
-        ({}, {"batch_size": 1}, 68, 1.1),  # an evaluation joins batches
+        ({"symbols": 20_000, "context": 64}, {}, {"batch_size": 1}, 174, 1.1),
+        ({"symbols": 20_000}, {}, {"batch_size": 4}, 328, 1.1),
+        ({"symbols": 20_000}, {}, {"batch_size": 4, "loss_chunk": 128}, 191, 1.1),
+        # a matrix of the head alone, and the gradients that chunks of the loss add to it
+        ({"symbols": 20_000}, {"depth": 2, "tied_head": False}, {"batch_size": 4, "loss_chunk": 64}, 227, 1.12),
+        (
+            *({"symbols": 20_000}, {"depth": 2, "tied_head": False}),
+            *({"batch_size": 4, "loss_chunk": 64, "precision": "bf16"}, 240, 1.15),
+        ),
+        ({}, {}, {"batch_size": 1}, 68, 1.1),  # an evaluation joins batches
         # weights are kept aside while their average is evaluated, and not while gradients are
-        ({}, {"batch_size": 2, "optimizer": {"kind": "muon", "lr": 1e-3}, "average": AVERAGE}, 79, 1.15),
+        ({}, {}, {"batch_size": 2, "optimizer": {"kind": "muon", "lr": 1e-3}, "average": AVERAGE}, 79, 1.15),
     ],
 )
 def test_the_memory_of_small_batches_is_what_was_measured(
-    task: dict[str, Any], training: dict[str, Any], measured: float, within: float
+    task: dict[str, Any], model: dict[str, Any], training: dict[str, Any], measured: float, within: float
 ) -> None:
     """In MiB, by `python -m benchmarks predicted_memory`."""
     spec = VariantSpec.model_validate(
         {
-            "model": {"family": "decoder", "depth": 4, "width": 256, "heads": 4, "block": "pre_ln"},
+            "model": {"family": "decoder", "depth": 4, "width": 256, "heads": 4, "block": "pre_ln", **model},
             "task": {"kind": "recall", "context": 256, "pairs": 8, "symbols": 256, **task},
             "training": {"steps": 3, "optimizer": {"lr": 1e-3}, **training},
         }
