@@ -243,10 +243,10 @@ def test_trials_of_another_version_of_a_kind_are_counted_by_what_changed(monkeyp
     store.record = replace(store.record, planned=tuple(replace(one, code="new") for one in store.record.planned))
     for key, trial in store.trial_records.items():
         store.trial_records[key] = replace(trial, code="new" if trial.seed == 2 else "old")
-    (said,) = [one for one in read_study(store, "a_study").answer.caveats if "--accept-changed-code" in one]
+    (said,) = [one for one in read_study(store, "a_study").answer.warning_sentences if "--accept-changed-code" in one]
     assert said.startswith("4 trials were trained with another version of the kind `mine` (mine.py; a user defines it")
     del store.trial_records["baseline/0"], store.trial_records["a=x/0"], store.trial_records["a=x/1"]
-    (said,) = [one for one in read_study(store, "a_study").answer.caveats if "--accept-changed-code" in one]
+    (said,) = [one for one in read_study(store, "a_study").answer.warning_sentences if "--accept-changed-code" in one]
     assert said.startswith("1 trial was trained with")
 
 
