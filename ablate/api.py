@@ -131,7 +131,7 @@ def run(
                 observer.say(line)
         environment = describe_environment(trainer.device)
         packing = Packing(1 if resources.shard else chosen.pack, trainer.device)
-        with _tracking(trackers, space.name, opened, observer) as watching:
+        with _track(trackers, space.name, opened, observer) as watching:
             bench = _bench(space, chosen, trainer.device, environment.device, observer)
             result = run_study(
                 planner,
@@ -183,7 +183,7 @@ def _bench(space: SpaceSpec, options: RunOptions, device: str, description: str,
 
 
 @contextmanager
-def _tracking(trackers: Sequence[Tracker], study: str, store: Store, observer: Observer) -> Iterator[Observer]:
+def _track(trackers: Sequence[Tracker], study: str, store: Store, observer: Observer) -> Iterator[Observer]:
     """Within it a study runs whose events go to an observer and to trackers; then they get what they lack."""
     if not trackers:
         yield observer

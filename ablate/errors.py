@@ -52,14 +52,14 @@ class AblateError(Exception):
 
     def paragraph(self) -> str:
         """The whole message as one paragraph of plain text."""
-        problem = _shortened(self.problem)
-        parts = [f"{_shortened(self.where)}: {problem}" if self.where else problem]
+        problem = _shorten(self.problem)
+        parts = [f"{_shorten(self.where)}: {problem}" if self.where else problem]
         if self.expected is not None:
-            parts.append(f"expected {_shortened(self.expected)}")
+            parts.append(f"expected {_shorten(self.expected)}")
         if self.got is not None:
-            parts.append(f"got {_shortened(self.got)}")
+            parts.append(f"got {_shorten(self.got)}")
         text = _sentence("; ".join(part.rstrip(".") for part in parts))
-        return f"{text} {_sentence(_shortened(self.remedy))}" if self.remedy else text
+        return f"{text} {_sentence(_shorten(self.remedy))}" if self.remedy else text
 
     def plain(self) -> dict[str, Any]:
         """The message as data: `problem`, and `where`, `expected`, `got` and `remedy`, each null if it says none.
@@ -81,7 +81,7 @@ def printable(text: str) -> str:
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """Printable text in which no line is longer than a person reads: a value that a user gave may be anything."""
     text = printable(text)
     return "\n".join(

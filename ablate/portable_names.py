@@ -51,14 +51,14 @@ def portable_name(name: str, rule: NameRule, room: int = 0) -> str:
     if kept and rule.size(name) <= longest and not rule.refuses(name) and not _MARKED.search(name):
         return name
     mark = f"-h{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:_DIGITS]}"
-    changed = f"{_shortened(written, rule, longest - len(mark))}{mark}"
+    changed = f"{_shorten(written, rule, longest - len(mark))}{mark}"
     if rule.refuses(changed):
         written = "_" + re.sub(r"[./]", "_", unicodedata.normalize("NFC", written))
-        changed = f"{_shortened(written, rule, longest - len(mark))}{mark}"
+        changed = f"{_shorten(written, rule, longest - len(mark))}{mark}"
     return changed
 
 
-def _shortened(name: str, rule: NameRule, longest: int) -> str:
+def _shorten(name: str, rule: NameRule, longest: int) -> str:
     """The name without a part of its middle: the beginning and the end say most."""
     if rule.size(name) <= longest:
         return name

@@ -61,7 +61,7 @@ def serve(
     for plugin in plugins:
         if not Path(plugin).is_file():
             raise PluginError("there is no such file", where=plugin, remedy="Give --plugin the path of a Python file.")
-    port = _free_port(host) if port is None else _checked(host, port)
+    port = _free_port(host) if port is None else _check_port(host, port)
     is_open = host not in LOOPBACK
     if is_open and not token:
         token = secrets.token_urlsafe(16)
@@ -101,7 +101,7 @@ def _check_store(store: str) -> None:
 def _free_port(host: str) -> int:
     for port in range(FIRST_PORT, FIRST_PORT + PORTS):
         try:
-            return _checked(host, port)
+            return _check_port(host, port)
         except _TakenError:
             continue
     raise AblateError(
@@ -115,7 +115,7 @@ class _TakenError(AblateError):
     """Something else listens there."""
 
 
-def _checked(host: str, port: int) -> int:
+def _check_port(host: str, port: int) -> int:
     """The port, if it can be listened on."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

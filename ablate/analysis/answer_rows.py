@@ -185,10 +185,10 @@ def answer_groups(report: StudyReport, *, letters: bool = True) -> tuple[tuple[A
     )
     if not letters:
         return groups, {}
-    return _lettered(groups, {row.name: row.change.parts for row in compared if row.name != BASELINE}, report)
+    return _with_letters(groups, {row.name: row.change.parts for row in compared if row.name != BASELINE}, report)
 
 
-def _lettered(
+def _with_letters(
     groups: tuple[AnswerGroup, ...], parts_of: Mapping[str, tuple[str, ...]], report: StudyReport
 ) -> tuple[tuple[AnswerGroup, ...], dict[str, str]]:
     """The groups with letters for what variants combine, unless all combinations are short, and these parts by letter.

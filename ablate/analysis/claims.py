@@ -75,7 +75,7 @@ class ClaimVerdict:
     @property
     def variants(self) -> tuple[str, ...]:
         """The variants that the evidence names."""
-        return tuple(dict.fromkeys(_named(self.evidence)))
+        return tuple(dict.fromkeys(_names_in(self.evidence)))
 
     def reason(self, titles: Mapping[str, str]) -> str:
         """Why it has its verdict, with variants by their titles."""
@@ -92,16 +92,16 @@ class ClaimVerdict:
         return f"so far {write(known['difference'])}, 95 % interval {ends}, margin {known['margin']:g}"
 
 
-def _named(evidence: Any) -> Iterator[str]:
+def _names_in(evidence: Any) -> Iterator[str]:
     if isinstance(evidence, dict):
         for key, value in evidence.items():
             if key in ("left", "right", "variant", "over") and isinstance(value, str):
                 yield value
             else:
-                yield from _named(value)
+                yield from _names_in(value)
     elif isinstance(evidence, list):
         for value in evidence:
-            yield from _named(value)
+            yield from _names_in(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def columns(report: StudyReport) -> tuple[Column, ...]:
                 number=f"%.{write.decimals}f",
             )
         )
-    metrics += [_declared(report, name) for name in report.record.space.get("columns", ())]
+    metrics += [_declared_column(report, name) for name in report.record.space.get("columns", ())]
     shown = (
         Column(
             "variant",
@@ -151,7 +151,7 @@ def columns(report: StudyReport) -> tuple[Column, ...]:
             beneath="parameters",
             value=lambda row: {"parameter_change": row.parameter_change},
         ),
-        *_tuned(report),
+        *_tuned_columns(report),
         Column(
             "seeds",
             f"{report.unit}s" if report.record.judged else "seeds",
@@ -198,7 +198,7 @@ def columns(report: StudyReport) -> tuple[Column, ...]:
             value=partial(_course_values, report=report),
             informative=any(row.course for row in report.variants),
         ),
-        *([_speed()] if report.timed else []),
+        *([_speed_column()] if report.timed else []),
     )
     absent = {"steps_to_baseline"} if report.rule.relative else set[str]()  # the objective itself is such a time
     if not report.record.knows_models:
@@ -301,14 +301,14 @@ class _Writer:
         if verdict.word == "diverged":
             return f"{len(row.diverged)} of {plural(len(row.planned), 'seed')}"
         if verdict.word == "undecided":
-            return _lacking(row, unit)
+            return _what_lacks(row, unit)
         low, high = (verdict.bound.low, verdict.bound.high) if verdict.bound is not None else (0.0, 0.0)
         if verdict.is_worse:
             return f"≥ {at_least(low, margin)} worse"
         return f"≥ {at_least(-high, margin)} better" if high < 0 else f"≤ {at_most(high, margin)} worse"
 
 
-def _lacking(row: VariantRow, unit: str) -> str:
+def _what_lacks(row: VariantRow, unit: str) -> str:
     """What an undecided comparison lacks."""
     verdict = row.verdict
     if row.running or verdict is None:
@@ -336,7 +336,7 @@ def _parameter_change(row: VariantRow) -> Cell:
     return Cell(text, head=len(text), tone="dim", number=row.parameter_change)
 
 
-def _tuned(report: StudyReport) -> Iterator[Column]:
+def _tuned_columns(report: StudyReport) -> Iterator[Column]:
     """A column for each tuned path, under the last part of its name, or more where that is not enough."""
     paths = list(report.evidence.tuning.grid) if report.evidence.tuning is not None else []
     ends = [path.rpartition(".")[2] for path in paths]
@@ -427,7 +427,7 @@ def _own_decimals(report: StudyReport, name: str) -> int:
     return decimals_for(size / 100, widths)
 
 
-def _declared(report: StudyReport, name: str) -> Column:
+def _declared_column(report: StudyReport, name: str) -> Column:
     """A column that the space declares: a metric or a cost."""
     write = _Writer(report, _own_decimals(report, name))
     value = partial(_mean_values, metric=name, prefix=f"{name}_")
@@ -436,7 +436,7 @@ def _declared(report: StudyReport, name: str) -> Column:
     )
 
 
-def _speed() -> Column:
+def _speed_column() -> Column:
     def values(row: VariantRow) -> dict[str, Value]:
         speed = row.relative_speed or Interval(None, None, None, 0)
         return {"relative_speed": speed.mean, "relative_speed_low": speed.low, "relative_speed_high": speed.high}

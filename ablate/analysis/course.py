@@ -21,7 +21,7 @@ from ablate.analysis.times import first_at, losses_of
 from ablate.metrics import CURVE_METRIC
 from ablate.spec.schedule import ScheduleSpec
 from ablate.stats import Allowance, PairedDifference, over_looks
-from ablate.stats.trend import MOVING, CourseWord, course_word, falling, movements
+from ablate.stats.trend import MOVING, CourseWord, course_word, fit_non_increasing, movements
 from ablate.store.records import VariantRecord
 
 
@@ -34,7 +34,7 @@ def read_goals(baseline: VariantRuns, evaluated: Mapping[str, Curve]) -> dict[in
         evaluated: Key of a trial to its points with a validation loss.
     """
     curves = {seed: evaluated.get(trial.key, ()) for seed, trial in baseline.finished.items()}
-    return {seed: falling(losses_of(curve))[-1][1] for seed, curve in curves.items() if curve}
+    return {seed: fit_non_increasing(losses_of(curve))[-1][1] for seed, curve in curves.items() if curve}
 
 
 def to_baseline(
@@ -181,7 +181,7 @@ def course_sentences(rows: Sequence[VariantRow], rule: JudgingRule, *, advise: b
         ("shrinking", False, "Losing their lead"),
     ):
         named = [
-            f"{row.name} (by {_signed(course.movement)} to {_signed_number(course.end)})"
+            f"{row.name} (by {_with_sign(course.movement)} to {_signed_number(course.end)})"
             for row, course in moving
             if course.word == word and (rule.sign * _side(course) > 0) == worse
         ]
@@ -215,7 +215,7 @@ def _side(course: Course) -> float:
     return course.end - (course.movement.difference or 0.0) if course.word == "shrinking" else course.end
 
 
-def _signed(movement: PairedDifference) -> str:
+def _with_sign(movement: PairedDifference) -> str:
     return _signed_number(movement.difference or 0.0)
 
 
@@ -243,4 +243,4 @@ def course_cell(course: Course | None) -> str:
     if course is None or course.movement.difference is None:
         return "-"
     word: CourseWord = course.word
-    return word if word in ("settled", "unclear") else f"{word} {_signed(course.movement)}"
+    return word if word in ("settled", "unclear") else f"{word} {_with_sign(course.movement)}"

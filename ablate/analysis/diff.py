@@ -53,10 +53,10 @@ def environment_differences(*sides: Iterable[Environment]) -> tuple[Difference, 
 
     A side whose own places differ has all its values in a list.
     """
-    return differences(*map(_merged, sides))
+    return differences(*map(_merge, sides))
 
 
-def _merged(environments: Iterable[Environment]) -> dict[str, Any]:
+def _merge(environments: Iterable[Environment]) -> dict[str, Any]:
     """Path to value of some places, the command left out; to a list of values where they differ."""
     values: dict[str, list[Any]] = {}
     for environment in environments:
@@ -214,7 +214,7 @@ def _stored_side(name: str, store: Store) -> Side:
     studies = [known.name for known in store.studies()]
     if name not in studies and re.fullmatch(r"[0-9a-f]+", name):
         return _trial(name, store)
-    raise _unknown(name, studies, store)
+    raise _not_found(name, studies, store)
 
 
 def _space(name: str) -> Side:
@@ -257,7 +257,7 @@ def _trial(name: str, store: Store) -> Side:
     return Side(name, "trial", variant.spec, variant=variant.name, parameters=variant.parameters, trials=by_seed)
 
 
-def _unknown(name: str, studies: list[str], store: Store) -> NotFoundError:
+def _not_found(name: str, studies: list[str], store: Store) -> NotFoundError:
     near = difflib.get_close_matches(name, studies, n=1)
     example = f"{near[0]}/{store.study(near[0]).baseline}" if near else ""
     return NotFoundError(

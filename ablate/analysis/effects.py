@@ -358,7 +358,7 @@ def _factors(varying: Factors) -> dict[str, Factor]:
     switches = {switch: Factor(settings=len(settings)) for switch, settings in varying.switches.items()}
     axes = {}
     for axis, values in varying.axes.items():
-        low, high = (_scaled(value, values) for value in (values[0], values[-1]))
+        low, high = (_scale(value, values) for value in (values[0], values[-1]))
         axes[axis] = Factor(low=low, high=high)
     return switches | axes
 
@@ -372,9 +372,9 @@ def _places(variant: VariantRecord, varying: Factors) -> dict[str, float] | None
         at = axis_value(variant, axis)
         if at is None or not values[0] <= at <= values[-1]:
             return None
-        places[axis] = _scaled(at, values)
+        places[axis] = _scale(at, values)
     return places
 
 
-def _scaled(value: float, values: tuple[float, ...]) -> float:
+def _scale(value: float, values: tuple[float, ...]) -> float:
     return math.log(value) if is_logarithmic(values) else value

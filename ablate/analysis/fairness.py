@@ -219,12 +219,12 @@ def fairness_lines(tuning: Tuning | None, matching: MatchedBudgets, metric: str)
         far = "* " if near and abs(near[1] - 1) > NEAR else ""
         lines.append(
             f"{far}Matched: equal {matching.equal}, by `{matching.path}`{f' ({how})' if how else ''}: "
-            f"{_solved(matching)}.{furthest}"
+            f"{_solved_range(matching)}.{furthest}"
         )
     return tuple(lines)
 
 
-def _solved(matching: MatchedBudgets) -> str:
+def _solved_range(matching: MatchedBudgets) -> str:
     """The solved values, from the least to the greatest."""
     if matching.path == "model.block.mlp.ratio":
         return "hidden widths were solved"

@@ -146,7 +146,7 @@ class Findings:
             for variant in self.report.record.variants
         }
         flops = possible = 0.0
-        for trial in _ended(self.runs):
+        for trial in _ended_trials(self.runs):
             description = place_of(trial)[1]
             device = known_device(description)
             if device is not None:
@@ -183,8 +183,8 @@ def read_findings(store: StudyReader, name: str) -> Findings:
     fresh = read_confirming(store, report.record)
     whole = store.study(name)
     at_all = runs if len(whole.variants) == len(runs) else read_runs(store, whole, report.metric)
-    ended = {variant: _ended({variant: run}) for variant, run in at_all.items()}
-    trials = _ended(at_all)
+    ended = {variant: _ended_trials({variant: run}) for variant, run in at_all.items()}
+    trials = _ended_trials(at_all)
     counted = report.record.knows_models
     if not trials:
         raise NotFoundError(
@@ -201,8 +201,10 @@ def read_findings(store: StudyReader, name: str) -> Findings:
         report=report,
         runs=runs,
         curves=store.curves([planned.key for planned in report.record.planned]),
-        cost=TrainingCost.of([*trials, *_ended(fresh)], counted=counted),
-        scouting=TrainingCost.of(_ended(read_runs(store, scouts_of(report.record), report.metric)), counted=counted),
+        cost=TrainingCost.of([*trials, *_ended_trials(fresh)], counted=counted),
+        scouting=TrainingCost.of(
+            _ended_trials(read_runs(store, scouts_of(report.record), report.metric)), counted=counted
+        ),
         cost_of={
             variant: TrainingCost.of([*runs, *_before(at_all[variant])], counted=counted)
             for variant, runs in ended.items()
@@ -218,7 +220,7 @@ def _before(runs: VariantRuns) -> list[TrialRecord]:
     return list({stage.key: stage for stages in runs.stages.values() for stage in stages}.values())
 
 
-def _ended(runs: Mapping[str, VariantRuns]) -> list[TrialRecord]:
+def _ended_trials(runs: Mapping[str, VariantRuns]) -> list[TrialRecord]:
     return [
         trial
         for run in runs.values()

@@ -287,7 +287,7 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
             speedup = speedup_text(one.ladder.speedups[-1])
             if not one.refusal and one.ladder.difference is not None and one.ladder.speedup is not None:
                 ends = (one.ladder.difference.low, one.ladder.difference.high)
-                there, speedup = " … ".join(_signed(end, decimals) for end in ends), speedup_text(one.ladder.speedup)
+                there, speedup = " … ".join(_with_sign(end, decimals) for end in ends), speedup_text(one.ladder.speedup)
         timed = one.seconds[-1] if one.seconds else None
         yield ScaleRow(
             words.get(one.scaling.variant, one.scaling.variant),
@@ -308,7 +308,7 @@ def _at_rung(one: Scaling, rung: float, decimals: int) -> str:
     point = next((point for point in one.points if point.at == rung), None)
     if point is None:
         return MISSING
-    return "lost" if point.difference.difference is None else _signed(point.difference.difference, decimals)
+    return "lost" if point.difference.difference is None else _with_sign(point.difference.difference, decimals)
 
 
 def losses_by_rung(
@@ -362,9 +362,9 @@ def speedup_text(speedup: WithBounds) -> str:
 
 
 def _with_interval(estimate: WithBounds, decimals: int) -> str:
-    value, low, high = (_signed(each, decimals) for each in (estimate.value, estimate.low, estimate.high))
+    value, low, high = (_with_sign(each, decimals) for each in (estimate.value, estimate.low, estimate.high))
     return f"{value} [{low}, {high}]"
 
 
-def _signed(value: float, decimals: int) -> str:
+def _with_sign(value: float, decimals: int) -> str:
     return fixed(value, decimals, sign=True)

@@ -292,7 +292,7 @@ def _distributions(study: StudyRecord, values: Mapping[str, Mapping[str, Any]]) 
     for name, choices in found.items():
         kinds = {type(value) for value in choices}
         if name in ranges:
-            distributions[name] = _searched(ranges[name], choices)
+            distributions[name] = _searched_distribution(ranges[name], choices)
         elif kinds == {int}:
             distributions[name] = IntDistribution(min(choices), max(choices))
         elif kinds <= {int, float}:
@@ -302,7 +302,7 @@ def _distributions(study: StudyRecord, values: Mapping[str, Mapping[str, Any]]) 
     return distributions
 
 
-def _searched(range_: Any, values: Iterable[Any]) -> BaseDistribution:
+def _searched_distribution(range_: Any, values: Iterable[Any]) -> BaseDistribution:
     """The distribution of a path that was searched, wide enough for the baseline's value, which nobody drew.
 
     A population's range is its least and greatest value.

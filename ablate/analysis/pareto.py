@@ -108,7 +108,7 @@ def front_of(
         AblateError: A quantity is unknown, or there are not two or three.
     """
     record = main_part(record)
-    asked = _checked(record, quantities) if quantities else _default(record, runs)
+    asked = _check_quantities(record, quantities) if quantities else _default(record, runs)
     if not asked:
         return None
     directions = tuple(asked.values())
@@ -214,17 +214,17 @@ def _p_below_zero(differences: Sequence[float], schedule: SeedPlan | None, allow
 def _default(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, Direction]:
     aims = record.space.get("design", {}).get("objectives", ())
     if len(aims) > 1:
-        return _checked(record, aims[:3])
+        return _check_quantities(record, aims[:3])
     for quantity in COUNTED:
         values = {
             value for variant in record.variants for value in values_of(quantity, variant, runs[variant.name]).values()
         }
         if len(values) > 1:
-            return _checked(record, ("objective", quantity))
+            return _check_quantities(record, ("objective", quantity))
     return {}
 
 
-def _checked(record: StudyRecord, quantities: Sequence[str]) -> dict[str, Direction]:
+def _check_quantities(record: StudyRecord, quantities: Sequence[str]) -> dict[str, Direction]:
     metric = record.objective["metric"]
     names = [metric if quantity == "objective" else quantity for quantity in quantities]
     if not 2 <= len(set(names)) == len(names) <= 3:

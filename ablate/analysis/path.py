@@ -25,7 +25,7 @@ from ablate.analysis.judging import (
 from ablate.analysis.runs import (
     StudyReader,
     VariantRuns,
-    confirming,
+    confirming_study,
     read_confirming,
     read_runs,
     seed_schedule,
@@ -184,7 +184,7 @@ def path_of(
     spec = SimplifySpec.model_validate(plain)
     trying = replay.drive(spec.removing(replay.context()))
     design = replay.design
-    standings = {variant.name: _standing(variant, record, runs) for variant in record.variants}
+    standings = {variant.name: _summarise_variant(variant, record, runs) for variant in record.variants}
     steps = {step.point.name for step in design.path}
     changes, turned = changes_of(record), setting_changes(record)
 
@@ -236,8 +236,8 @@ def _confirmations(
     """The steps that have ended on fresh seeds, up to the first that has not."""
     if not fresh:
         return
-    allowances = read_allowances(confirming(record), fresh, tuning)
-    rule = replace(rule_of(record), schedule=seed_schedule(confirming(record)))
+    allowances = read_allowances(confirming_study(record), fresh, tuning)
+    rule = replace(rule_of(record), schedule=seed_schedule(confirming_study(record)))
     unlearnt = nothing_learnt_by(record, runs)
     for step in path:
         name = step.standing.variant
@@ -309,7 +309,7 @@ def _flops(variant: VariantRecord, runs: VariantRuns) -> float | None:
     return next(iter(values_of("flops", variant, runs).values()), None)
 
 
-def _standing(variant: VariantRecord, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> VariantSummary:
+def _summarise_variant(variant: VariantRecord, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> VariantSummary:
     metric = record.objective["metric"]
     own, baseline = runs[variant.name], runs[record.baseline]
     difference = None

@@ -395,7 +395,7 @@ def on_rung(record: StudyRecord, rung: int) -> StudyRecord:
     return replace(record, space=space, declared_before=tuple(map(declared, record.declared_before)))
 
 
-def confirming(record: StudyRecord) -> StudyRecord:
+def confirming_study(record: StudyRecord) -> StudyRecord:
     """A study with its confirming trials and seeds instead of those that choose.
 
     So fresh seeds that are added when some have been seen spend error as others do (`ablate.analysis.runs`).
@@ -414,7 +414,7 @@ def read_confirming(store: StudyReader, record: StudyRecord) -> Mapping[str, Var
     """Variant name to the trials that confirm it; empty if none are planned."""
     if not record.confirm_trials:
         return {}
-    runs = read_runs(store, confirming(record), record.objective["metric"])
+    runs = read_runs(store, confirming_study(record), record.objective["metric"])
     return {name: run for name, run in runs.items() if run.states}
 
 

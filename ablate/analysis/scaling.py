@@ -187,7 +187,7 @@ def scalings_of(along: AxisPoints) -> Scalings | None:
         here = {at: place for at, place in places.items() if name != place.study.baseline and _is_there(name, place)}
         if here:
             replaces = bool(changes_of(next(iter(here.values())).study)[name].otherwise)
-            scalings.append(_scaling(name, here, replaces))
+            scalings.append(_scaling_of(name, here, replaces))
     tails = next((tails for place in places.values() if (tails := place.allowances.tails) is not None), None)
     if not scalings or len(places) < 2:
         return None
@@ -272,7 +272,7 @@ def _at(record: StudyRecord, name_of: Callable[[str], str | None], baseline: str
     )
 
 
-def _scaling(name: str, at: Mapping[float, AxisPoint], replaces: bool) -> Scaling:
+def _scaling_of(name: str, at: Mapping[float, AxisPoint], replaces: bool) -> Scaling:
     points, gaps, lost, waits = [], {}, [], []
     for place, here in at.items():
         rule, own, base = here.rule, here.runs[name], here.runs[here.study.baseline]

@@ -41,13 +41,13 @@ def answer_sentences(
     worse = [row for row in compared if verdicts[row.name].is_worse]
     naming = _Naming.of(compared)
     sentences = [
-        *_spared(better, naming, rule, "Better without", " these"),
-        *_spared(fine, naming, rule, "You can remove", ""),
+        *_sentences_on_spared(better, naming, rule, "Better without", " these"),
+        *_sentences_on_spared(fine, naming, rule, "You can remove", ""),
     ]
-    sentences += [*_needed(worse, naming, rule), *_others(better, fine, worse, naming, rule)]
+    sentences += [*_sentences_on_needed(worse, naming, rule), *_others(better, fine, worse, naming, rule)]
     sentences += [sentence] if (sentence := joint_sentence(compared, together)) else []
     undecided = [row for row in compared if verdicts[row.name].word == "undecided"]
-    sentences += _undecided(undecided, baseline, naming, rule)
+    sentences += _sentences_on_undecided(undecided, baseline, naming, rule)
     return tuple(sentences) or ("No variant can be compared with the baseline.",)
 
 
@@ -138,7 +138,9 @@ class _Naming:
         return f"{listed([*removing, *row.change.otherwise])}{together}"
 
 
-def _spared(rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule, lead: str, these: str) -> Iterator[str]:
+def _sentences_on_spared(
+    rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule, lead: str, these: str
+) -> Iterator[str]:
     """What can go alone, and what can go together, each sentence with `lead` at its start."""
     alone, combined = _removals(rows)
     if alone:
@@ -148,7 +150,7 @@ def _spared(rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule, lead
         yield f"{lead}{these} together: {_items(combined, naming, rule, naming.removed)}."
 
 
-def _needed(rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule) -> Iterator[str]:
+def _sentences_on_needed(rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule) -> Iterator[str]:
     alone, combined = _removals(rows)
     if alone:
         yield f"You need: {_items(alone, naming, rule, naming.removed, ' without it')}."
@@ -156,7 +158,7 @@ def _needed(rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule) -> I
         yield f"You cannot remove together: {_items(combined, naming, rule, naming.removed, ' without them')}."
 
 
-def _moved(row: VariantRow, rule: JudgingRule) -> str:
+def _bound_in_words(row: VariantRow, rule: JudgingRule) -> str:
     """The bound on a decided variant's difference from the baseline in words: `val_loss at least 0.8 higher`."""
     worse, better = ("higher", "lower") if rule.direction == "minimize" else ("lower", "higher")
     bound = None if row.verdict is None else row.verdict.bound
@@ -183,7 +185,7 @@ def _items(
     """The change of each variant with the bound on its difference; variants with the same change share one item."""
     items: dict[str, list[str]] = {}
     for row in rows:
-        items.setdefault(say(row), []).append(f"{naming.label(row)}{_moved(row, rule)}{without}")
+        items.setdefault(say(row), []).append(f"{naming.label(row)}{_bound_in_words(row, rule)}{without}")
     return "; ".join(shortened(f"{text} ({', '.join(moves)})" for text, moves in items.items()))
 
 
@@ -242,7 +244,7 @@ def joint_sentence(rows: Sequence[VariantRow], together: Set[str]) -> str:
     )
 
 
-def _undecided(
+def _sentences_on_undecided(
     undecided: Sequence[VariantRow], baseline: VariantRow, naming: _Naming, rule: JudgingRule
 ) -> Iterator[str]:
     schedule, unit = rule.schedule, rule.unit
@@ -259,12 +261,12 @@ def _undecided(
     if rows := [row for row in judged if not _is_flat(row) and row.name not in held]:
         further = [(row.verdict.further_seeds, row.verdict.chance) for row in rows if row.verdict is not None]
         advice = _advice(rows, schedule) if unit == "seed" and rule.adds_seeds else ""
-        yield f"Undecided: {_named(rows, naming)}. {_settle(further, schedule is not None, unit)}.{advice}"
+        yield f"Undecided: {_names(rows, naming)}. {_settle(further, schedule is not None, unit)}.{advice}"
     for why in dict.fromkeys(held.values()):
         rows = [row for row in judged if held.get(row.name) == why]
-        yield f"Undecided: {_named(rows, naming)}. More {unit}s would not decide: {why}."
+        yield f"Undecided: {_names(rows, naming)}. More {unit}s would not decide: {why}."
     if rows := [row for row in judged if _is_flat(row)]:
-        yield f"Undecided: {_named(rows, naming)}. All {unit}s give the same difference, so no test is possible."
+        yield f"Undecided: {_names(rows, naming)}. All {unit}s give the same difference, so no test is possible."
     few: dict[str, list[str]] = {}
     for row in undecided:
         if _pairs(row) < least:
@@ -273,7 +275,7 @@ def _undecided(
         yield f"Too few results to judge {listed(names)}: {why}."
 
 
-def _named(rows: Iterable[VariantRow], naming: _Naming) -> str:
+def _names(rows: Iterable[VariantRow], naming: _Naming) -> str:
     names = {row.name: naming.label(row).removesuffix(": ") for row in rows}
     return "; ".join(
         shortened(f"{naming.whole(row)}{f' ({name})' if (name := names[row.name]) else ''}" for row in rows)

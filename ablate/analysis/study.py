@@ -47,7 +47,7 @@ from ablate.analysis.runs import (
     StudyReader,
     VariantRuns,
     baselines_of,
-    confirming,
+    confirming_study,
     failures_of,
     is_trained,
     read_confirming,
@@ -73,7 +73,7 @@ from ablate.analysis.trivial import (
     standings_of,
     trivial_baselines,
     trivial_sentences,
-    unchecked,
+    warn_of_unchecked,
 )
 from ablate.analysis.warnings import (
     StudyWarning,
@@ -224,7 +224,7 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
     if why := evidence.nothing_learnt:
         rows = tuple(row if row.verdict is None else replace(row, verdict=withheld(row.verdict, why)) for row in rows)
     rows = tuple(_without_verdicts(row, evidence, places) for row in rows)
-    rows = tuple(_dropped(row, stored.whole, scaling) for row in rows)
+    rows = tuple(_row_of_dropped(row, stored.whole, scaling) for row in rows)
     climbs = read_climbs(store, stored.whole, scaling)
     return StudyReport(
         record=stored.record,
@@ -253,7 +253,7 @@ def _without_verdicts(row: VariantRow, evidence: Evidence, places: AxisPoints) -
     return replace(row, course=row.course.without_verdicts())
 
 
-def _dropped(row: VariantRow, whole: StudyRecord, scaling: Scalings | None) -> VariantRow:
+def _row_of_dropped(row: VariantRow, whole: StudyRecord, scaling: Scalings | None) -> VariantRow:
     """The row of a variant that a ladder has dropped: its verdict is that of the last rung on which it was trained."""
     rungs, (name, _, _) = rungs_of(whole), row.name.partition(f"@{RUNG}=")
     one = next((one for one in scaling.of if one.variant == name), None) if scaling is not None else None
@@ -346,7 +346,7 @@ def _answer(
     )
     assumed = assumption(rows, evidence.tails, evidence.windows, rule.unit)
     among = (
-        *(unchecked(stored.runs, evidence.standings, rule.metric) if record.judged is None else ()),
+        *(warn_of_unchecked(stored.runs, evidence.standings, rule.metric) if record.judged is None else ()),
         *measured_otherwise(stored.runs, baselines_of(record), rule),
         *selected_variants(rows),
         *validation_draw(evidence.draw_sd, rule.margin, record),
@@ -386,7 +386,7 @@ def _changes_after_results(
         *seed_sets_read(stored.record),
         *changed_code(store, stored.whole),
         *seeds_added(question.rule.schedule),
-        *seeds_added(seed_schedule(confirming(stored.record)), "fresh seeds"),
+        *seeds_added(seed_schedule(confirming_study(stored.record)), "fresh seeds"),
     )
 
 
@@ -413,7 +413,7 @@ def _row(
     ours, theirs = runs, baseline_runs
     if variant.name in fresh and variant.name != baseline.name:
         ours, theirs, chosen = fresh[variant.name], fresh[baseline.name], False
-        apart = confirming(question.record)
+        apart = confirming_study(question.record)
         rule = replace(question.rule, schedule=seed_schedule(apart))
         asked = replace(question, rule=rule, allowances=read_allowances(apart, fresh, question.tuning))
     difference, verdict = None, None

@@ -100,7 +100,7 @@ def _on_task(record: StudyRecord, task: str) -> StudyRecord:
 
     def declared(before: Declaration) -> Declaration:
         space = _space_of(before.space, task) if before.space.get("tasks") else before.space
-        variants = _named(before.variants, bare)
+        variants = _with_bare_names(before.variants, bare)
         return replace(before, space=space, claims=_claims_on(before.claims, task), variants=variants)
 
     return replace(
@@ -111,7 +111,7 @@ def _on_task(record: StudyRecord, task: str) -> StudyRecord:
         planned=tuple(
             replace(trial, variant=name) for trial in record.planned if (name := bare(trial.variant)) is not None
         ),
-        trivial=_named(record.trivial, bare),
+        trivial=_with_bare_names(record.trivial, bare),
         declared_before=tuple(map(declared, record.declared_before)),
         shared=tuple(
             replace(one, variants=names)
@@ -179,7 +179,7 @@ def _claims_on(claims: Sequence[Any], task: str) -> list[Any]:
     return [claim for claim in claims if claim.get(TASK, "") == task]
 
 
-def _named(values: Mapping[str, Any], bare: Callable[[str], str | None]) -> dict[str, Any]:
+def _with_bare_names(values: Mapping[str, Any], bare: Callable[[str], str | None]) -> dict[str, Any]:
     return {name: value for one, value in values.items() if (name := bare(one)) is not None}
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ablate.metrics import TIMED, Measure, time_to
 from ablate.stats import Interval, mean_interval
-from ablate.stats.trend import falling
+from ablate.stats.trend import fit_non_increasing
 from ablate.store.records import CurvePoint, SpeedTiming, StudyRecord
 
 _ROUNDING = 1e-12
@@ -116,7 +116,7 @@ def first_at(curve: Sequence[CurvePoint], target: float, axis: str = "step") -> 
     losses = losses_of(evaluated)
     if not losses or min(losses) > target + _ROUNDING * abs(target):
         return None  # no mean of pooled losses is below all of them
-    smoothed = [(float(getattr(evaluated[last], axis)), loss) for last, loss in falling(losses)]
+    smoothed = [(float(getattr(evaluated[last], axis)), loss) for last, loss in fit_non_increasing(losses)]
     before: tuple[float, float] | None = None
     for place, loss in smoothed:
         if loss <= target:

@@ -180,7 +180,7 @@ def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
     if without := behind(standings):
         first = without[0].bar
         shown = f"{first.name} ({first.metric} {first.value:.4g})"
-        said = listed(_shown(standing, first) for standing in without)
+        said = listed(_in_words(standing, first) for standing in without)
         names = tuple(sorted(standing.name for standing in without))
         value = f" ({first.value:.4g})" if all(standing.bar == first for standing in without) else ""
         if len(without) == len(standings):
@@ -228,7 +228,9 @@ def nothing_learnt(standings: Sequence[Standing]) -> str:
     return next((line.text for line in learning_warnings(standings) if line.replaces_headline), "")
 
 
-def unchecked(runs: Mapping[str, VariantRuns], standings: Sequence[Standing], metric: str) -> Iterator[StudyWarning]:
+def warn_of_unchecked(
+    runs: Mapping[str, VariantRuns], standings: Sequence[Standing], metric: str
+) -> Iterator[StudyWarning]:
     """A warning on variants of whose task no rule without learning is known, so that nothing shows that they learn."""
     ended, known = {name for name, run in runs.items() if run.finished}, {standing.name for standing in standings}
     lacking = tuple(name for name in runs if name in ended - known and not runs[name].diverged)
@@ -238,7 +240,7 @@ def unchecked(runs: Mapping[str, VariantRuns], standings: Sequence[Standing], me
         yield StudyWarning("unlearnt", "weak", text, variants=lacking if which else ())
 
 
-def _shown(one: Standing, bar: TrivialBaseline) -> str:
+def _in_words(one: Standing, bar: TrivialBaseline) -> str:
     own = "" if one.bar == bar else f", and {one.bar.name} {one.bar.value:.4g} on its task"
     return f"{one.name} ({one.mean:.4g}{', one seed' if one.seeds == 1 else ''}{own})"
 

@@ -219,14 +219,14 @@ def changed_by(
 
 def data_of_trial(store: Store, trial: str, data: str | None) -> AbstractContextManager[None]:
     """Within it the data of a stored trial is read from another place; whether it is the same, who reads it checks."""
-    from ablate.tasks.sources import moved
+    from ablate.tasks.sources import read_from
 
     if data is None:
         return nullcontext()
     address = store.variant(store.trial(trial).variant_hash).spec["task"].get("data")
     if not isinstance(address, str):
         raise _several_sources()
-    return moved(address, data)
+    return read_from(address, data)
 
 
 def _several_sources() -> AblateError:
@@ -252,7 +252,7 @@ def data_of_study(study: str, space: SpaceSpec, data: str | None, store: str, ca
     from ablate.errors import DataError
     from ablate.locations import cache_folder
     from ablate.store import open_store
-    from ablate.tasks.sources import moved
+    from ablate.tasks.sources import read_from
 
     if data is None:
         yield
@@ -264,7 +264,7 @@ def data_of_study(study: str, space: SpaceSpec, data: str | None, store: str, ca
         record = opened.study(study)
         keys = [planned.key for planned in record.planned if planned.variant == record.baseline]
         stored = {trial.data_fingerprint for trial in opened.trials(keys).values()}
-    with moved(address, data):
+    with read_from(address, data):
         prepared = space.task.prepare(cache or cache_folder(), lambda line: None)
         if stored and prepared not in stored:
             raise DataError(

@@ -107,14 +107,14 @@ def check_all(
     Raises:
         AblateError: There is no such family.
     """
-    for name in [_known(family)] if family is not None else CONTRACTS:
+    for name in [_known_kinds(family)] if family is not None else CONTRACTS:
         for kind, member in CONTRACTS[name].family.members().items():
             known = {*CONTRACTS[name].given, *member.example, *(values or ())}
             missing = [field for field in member.model_fields if _is_required(member, field) and field not in known]
             yield UntriedKind(kind, name, tuple(missing)) if missing else check_kind(kind, name, values)
 
 
-def _known(family: str) -> str:
+def _known_kinds(family: str) -> str:
     if family not in CONTRACTS:
         raise AblateError(
             "there is no such family", where="--family", expected=f"one of {', '.join(CONTRACTS)}", got=repr(family)
@@ -127,7 +127,7 @@ def _is_required(member: type[Kinded], name: str) -> bool:
 
 
 def _family_of(kind: str, family: str | None) -> str:
-    searched = [_known(family)] if family is not None else list(CONTRACTS)
+    searched = [_known_kinds(family)] if family is not None else list(CONTRACTS)
     having = [name for name in searched if kind in CONTRACTS[name].family.members()]
     if len(having) > 1:
         raise AblateError(

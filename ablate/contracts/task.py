@@ -40,7 +40,7 @@ class TaskContext:
 
 
 @contextmanager
-def _open(spec: TaskSpec) -> Iterator[Task]:
+def _open_task(spec: TaskSpec) -> Iterator[Task]:
     with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
         cache = Path(folder)
         yield spec.open(cache, spec.prepare(cache, lambda line: None))
@@ -63,7 +63,7 @@ def _model(spec: TaskSpec, task: Task, context: TaskContext, seeds: list[int]) -
     ).eval()
 
 
-def _packed(batch: Batch, pack: int) -> Batch:
+def _pack(batch: Batch, pack: int) -> Batch:
     return {name: values.expand(pack, *values.shape) for name, values in batch.items()}
 
 
@@ -82,7 +82,7 @@ def preparation_is_deterministic(spec: TaskSpec, context: TaskContext) -> Iterat
 
 def draws_batches_by_seed_and_step(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """A batch is a function of seed, step and size alone; seeds share its shapes; steps and seeds differ."""
-    with _open(spec) as task, _open(spec) as other:
+    with _open_task(spec) as task, _open_task(spec) as other:
         first = task.train_batch(3, 2, context.batch_size)
         task.train_batch(3, 1, context.batch_size)
         if not _equal(first, task.train_batch(3, 2, context.batch_size)):
@@ -101,7 +101,7 @@ def has_shorter_inputs(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     inputs, and a loss; those of the whole length are the whole inputs."""
     if not spec.shortens:
         return
-    with _open(spec) as task:
+    with _open_task(spec) as task:
         whole, context_length = task.train_batch(3, 2, context.batch_size), task.shape.context
         if not _equal(whole, task.shorter_batch(3, 2, context.batch_size, context_length)):
             yield "a shorter batch with inputs of the whole length is not `train_batch`"
@@ -115,14 +115,14 @@ def has_shorter_inputs(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
         if once.keys() != whole.keys():
             yield f"shorter batches have {', '.join(sorted(once))}, and whole ones {', '.join(sorted(whole))}"
             return
-        loss = task.loss(task.outputs(_model(spec, task, context, [0]), _packed(once, 1)).float(), _packed(once, 1))
+        loss = task.loss(task.outputs(_model(spec, task, context, [0]), _pack(once, 1)).float(), _pack(once, 1))
         if not loss.isfinite().all():
             yield f"the loss of shorter inputs is {loss.tolist()}"
 
 
 def keeps_ids_within_the_vocabulary(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """`inputs` are integers [B, T] from 0 to below the vocabulary, and no longer than the context."""
-    with _open(spec) as task:
+    with _open_task(spec) as task:
         inputs = task.train_batch(0, 1, context.batch_size)["inputs"]
         if inputs.dtype != torch.int64 or inputs.shape[0] != context.batch_size:
             yield f"`inputs` are {inputs.dtype} of shape {tuple(inputs.shape)} in a batch of {context.batch_size}"
@@ -134,7 +134,7 @@ def keeps_ids_within_the_vocabulary(spec: TaskSpec, context: TaskContext) -> Ite
 
 def validates_on_the_same_batches(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """The validation batches are the same at every pass, and there are some."""
-    with _open(spec) as task:
+    with _open_task(spec) as task:
         once, again = (list(task.validation_batches(context.batch_size)) for _ in range(2))
         if not once:
             yield "there are no validation batches"
@@ -145,10 +145,10 @@ def validates_on_the_same_batches(spec: TaskSpec, context: TaskContext) -> Itera
 def has_a_loss_for_each_member(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """The loss is finite and has a gradient; in a pack of two each member has the loss that it has alone."""
     seeds = [5, 2]
-    with _open(spec) as task:
+    with _open_task(spec) as task:
         batch = task.train_batch(0, 1, context.batch_size)
         pack = _model(spec, task, context, seeds)
-        loss = task.loss(task.outputs(pack, _packed(batch, 2)).float(), _packed(batch, 2))
+        loss = task.loss(task.outputs(pack, _pack(batch, 2)).float(), _pack(batch, 2))
         if loss.shape != (2,):
             yield f"the loss of a pack of two has the shape {tuple(loss.shape)}"
             return
@@ -159,16 +159,16 @@ def has_a_loss_for_each_member(spec: TaskSpec, context: TaskContext) -> Iterator
             yield "the loss has no gradient"
         for member, seed in enumerate(seeds):
             model = _model(spec, task, context, [seed])
-            alone = task.loss(task.outputs(model, _packed(batch, 1)).float(), _packed(batch, 1))
+            alone = task.loss(task.outputs(model, _pack(batch, 1)).float(), _pack(batch, 1))
             if not abs(alone.item() - loss[member].item()) <= _TOLERANCE:
                 yield f"member {member} has the loss {loss[member].item():.6g} in a pack, and {alone.item():.6g} alone"
 
 
 def weights_losses_of_parts(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """The losses of the two halves of a batch, weighted by `loss_terms`, give the loss of the batch."""
-    with _open(spec) as task, torch.no_grad():
+    with _open_task(spec) as task, torch.no_grad():
         model = _model(spec, task, context, [5, 2])
-        batch = _packed(task.train_batch(0, 1, context.batch_size), 2)
+        batch = _pack(task.train_batch(0, 1, context.batch_size), 2)
         half = context.batch_size // 2
         pieces = [{name: t[:, s] for name, t in batch.items()} for s in (slice(half), slice(half, None))]
         losses = [task.loss(task.outputs(model, piece).float(), piece) for piece in (batch, *pieces)]
@@ -191,11 +191,11 @@ def weights_losses_of_parts(spec: TaskSpec, context: TaskContext) -> Iterator[st
 
 def measures_its_metrics(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """`metrics` gives `metric_names`, `val_loss` among them, a number for each member."""
-    with _open(spec) as task, torch.no_grad():
+    with _open_task(spec) as task, torch.no_grad():
         model = _model(spec, task, context, [5, 2])
         sums: dict[str, torch.Tensor] = {}
         for batch in task.validation_batches(context.batch_size):
-            packed = _packed(batch, 2)
+            packed = _pack(batch, 2)
             for name, total in task.measure(task.outputs(model, packed).float(), packed).items():
                 sums[name] = sums.get(name, 0) + total.double()
         metrics = task.metrics({name: total.tolist() for name, total in sums.items()})
@@ -213,7 +213,7 @@ def measures_at_other_lengths(spec: TaskSpec, context: TaskContext) -> Iterator[
     if not spec.length_field:
         return
     longer = spec.at_length(2 * getattr(spec, spec.length_field))
-    with _open(spec) as task:
+    with _open_task(spec) as task:
         other = task.at_length(2 * getattr(spec, spec.length_field))
         if (shape := other.shape).vocabulary != task.shape.vocabulary or shape.context != longer.length:
             yield f"at twice its length it has the shape {shape}, and {task.shape} at its own"
@@ -224,7 +224,7 @@ def measures_at_other_lengths(spec: TaskSpec, context: TaskContext) -> Iterator[
 def has_valid_trivial_baselines(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """Its trivial baselines, if it has any, are measured by its own metrics."""
     known = spec.metric_names | spec.final_metric_names
-    with _open(spec) as task:
+    with _open_task(spec) as task:
         for name, metrics in task.baselines().items():
             if unknown := sorted(set(metrics) - known):
                 yield f"the baseline {name} has {', '.join(unknown)}, which no list of its metrics has"

@@ -100,7 +100,7 @@ def read_checkpoint(folder: Path, keys: Sequence[str] | None = None) -> State:
     Raises:
         UnreadableCheckpointError: It is not whole, not what was written, or of other trials.
     """
-    written = _written(folder / MEMBERS)
+    written = _written_checksum(folder / MEMBERS)
     try:
         if keys is not None and read_pack((folder / MEMBERS).read_bytes()).members != tuple(keys):
             raise UnreadableCheckpointError("it is of other trials")
@@ -268,7 +268,7 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _written(file: Path) -> Any:
+def _written_checksum(file: Path) -> Any:
     """The checksum that was written; None where the writer died before, or was an older ablate."""
     try:
         return json.loads(file.read_text()).get(_CHECKSUM)

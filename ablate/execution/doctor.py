@@ -87,15 +87,15 @@ def examine(device: str) -> Iterator[DoctorFinding]:
     yield DoctorFinding("machine", "ok", f"{environment.device}; {free:.1f} GiB free; {versions}", {"free_gib": free})
     torch_device = torch.device(device)
     plain = _run(torch_device, _spec(), program=_eager)
-    yield _speed(plain, environment.device, "fp32")
+    yield _measure_speed(plain, environment.device, "fp32")
     yield from _graph(torch_device, plain)
     for name, way in _WAYS.items():
-        yield _compared(name, plain, _run(torch_device, _spec(**way), program=_eager), _EQUAL)
-    yield _compiled(torch_device, plain)
+        yield _compare(name, plain, _run(torch_device, _spec(**way), program=_eager), _EQUAL)
+    yield _check_compiled(torch_device, plain)
     pack = _run(torch_device, _spec(), _SEEDS)
     first = _Run([row[:1] for row in pack.losses], pack.seconds / len(_SEEDS), pack.flops)
-    yield _compared(f"a pack of {len(_SEEDS)}", plain, first, _EQUAL)
-    yield _compared("bf16", plain, _run(torch_device, _spec(precision="bf16")), _ROUNDED)
+    yield _compare(f"a pack of {len(_SEEDS)}", plain, first, _EQUAL)
+    yield _compare("bf16", plain, _run(torch_device, _spec(precision="bf16")), _ROUNDED)
     yield _memory(torch_device)
     yield _exchange()
 
@@ -132,7 +132,7 @@ def _run(
             return _Run(losses, (time.perf_counter() - begin) / _TIMED, flops, pack.eager_warning)
 
 
-def _speed(run: _Run, description: str, precision: str) -> DoctorFinding:
+def _measure_speed(run: _Run, description: str, precision: str) -> DoctorFinding:
     rate = run.flops / run.seconds
     values = {"seconds": run.seconds, "flops_per_second": rate}
     says = f"{1000 * run.seconds:.1f} ms a step, {rate / 1e9:.3g} GFLOP/s"
@@ -144,12 +144,12 @@ def _speed(run: _Run, description: str, precision: str) -> DoctorFinding:
 
 def _graph(device: torch.device, plain: _Run) -> Iterator[DoctorFinding]:
     if device.type == "cuda":
-        yield _compared("CUDA graph", plain, _run(device, _spec()), _EQUAL)
+        yield _compare("CUDA graph", plain, _run(device, _spec()), _EQUAL)
     else:
         yield DoctorFinding("CUDA graph", "skipped", "only GPUs have it")
 
 
-def _compiled(device: torch.device, plain: _Run) -> DoctorFinding:
+def _check_compiled(device: torch.device, plain: _Run) -> DoctorFinding:
     try:
         check_compiler(device.type)
     except EngineError as error:
@@ -157,10 +157,10 @@ def _compiled(device: torch.device, plain: _Run) -> DoctorFinding:
     run = _run(device, _spec(compile="blocks"), program=_eager)
     if run.warning:
         return DoctorFinding("compiled blocks", "differs", run.warning)
-    return _compared("compiled blocks", plain, run, _EQUAL)
+    return _compare("compiled blocks", plain, run, _EQUAL)
 
 
-def _compared(name: str, plain: _Run, other: _Run, most: float) -> DoctorFinding:
+def _compare(name: str, plain: _Run, other: _Run, most: float) -> DoctorFinding:
     """Whether another way of running a step gives the losses of the eager one."""
     losses = zip(plain.losses[:_COMPARED], other.losses[:_COMPARED], strict=True)
     differences = [abs(ours[0] - theirs[0]) for ours, theirs in losses]

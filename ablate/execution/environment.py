@@ -226,10 +226,10 @@ def check_shares(trials: Iterable[Trial], ranks: int) -> None:
         for size in sorted({phase.batch_size for phase in training.phases(variant.context)}):
             share, rest = divmod(size, ranks)
             if rest or (training.micro_batch is not None and share % min(share, training.micro_batch)):
-                raise _undivided(variant.name, training, size, ranks)
+                raise _cannot_divide(variant.name, training, size, ranks)
 
 
-def _undivided(variant: str, training: TrainingSpec, size: int, ranks: int) -> EngineError:
+def _cannot_divide(variant: str, training: TrainingSpec, size: int, ranks: int) -> EngineError:
     grows = training.batch_growth is not None
     multiple = f", set `training.batch_growth.multiple: {ranks * (training.micro_batch or 1)}`" if grows else ""
     return EngineError(

@@ -85,7 +85,7 @@ class Ledger:
         self._store.begin_study(
             _draft(plan, trivial),
             [self._variant(variant) for variant in variants[:_AT_ONCE]],
-            [_planned(trial) for trial in planned] if whole else [],
+            [_planned_trial(trial) for trial in planned] if whole else [],
         )
         for start in range(_AT_ONCE, len(variants), _AT_ONCE):
             self._lease.renew()
@@ -94,7 +94,7 @@ class Ledger:
             )
         for start in () if whole else range(0, len(planned), _AT_ONCE):
             self._lease.renew()
-            self._store.plan_trials(self._study, [_planned(trial) for trial in planned[start : start + _AT_ONCE]])
+            self._store.plan_trials(self._study, [_planned_trial(trial) for trial in planned[start : start + _AT_ONCE]])
         self._lease.renew()
 
     def extend(self, trials: Iterable[Trial]) -> None:
@@ -103,7 +103,7 @@ class Ledger:
         if added:
             self._store.add_codes(_codes(added))
             self._store.add_variants(self._study, [self._variant(trial.variant) for trial in added])
-            self._store.plan_trials(self._study, [_planned(trial) for trial in added])
+            self._store.plan_trials(self._study, [_planned_trial(trial) for trial in added])
             self._store.forget_unfinished([trial.key for trial in added], self._driver)
 
     def set_trivial(self, trivial: Mapping[str, Mapping[str, float]]) -> None:
@@ -113,7 +113,7 @@ class Ledger:
     def promote(self, trials: Sequence[Trial]) -> None:
         """Write the role of trials that were planned as stages of others, and are asked for by the design now."""
         self._store.add_variants(self._study, [self._variant(trial.variant) for trial in trials])
-        self._store.plan_trials(self._study, [_planned(trial) for trial in trials])
+        self._store.plan_trials(self._study, [_planned_trial(trial) for trial in trials])
 
     def settled(self, trials: Iterable[Trial], *, pruned: bool = False) -> dict[str, TrialRecord]:
         """The trials that need no training, by key, whichever study trained them.
@@ -245,7 +245,7 @@ def _draft(plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> StudyDraft
     )
 
 
-def _planned(trial: Trial) -> PlannedTrial:
+def _planned_trial(trial: Trial) -> PlannedTrial:
     return PlannedTrial(trial.key, trial.variant.name, trial.seed, trial.role, trial.code.identity)
 
 

@@ -81,11 +81,11 @@ def rank_group(
             process.stdin.flush()  # the pipe stays open: when it breaks, the rank ends
             threading.Thread(target=_watch, args=(process, closing), daemon=True).start()
         stack.callback(closing.set)
-        yield stack.enter_context(_joined(meeting, settings, 0, silent_seconds))
+        yield stack.enter_context(_join(meeting, settings, 0, silent_seconds))
 
 
 @contextmanager
-def _joined(meeting: str, settings: WorkerSettings, index: int, silent_seconds: float) -> Iterator[Ranks]:
+def _join(meeting: str, settings: WorkerSettings, index: int, silent_seconds: float) -> Iterator[Ranks]:
     devices = settings.devices
     device = torch.device(devices[index])
     if device.type == "cuda":
@@ -137,7 +137,7 @@ def _work(orders: _Orders) -> None:
         load_plugin(plugin)
     runner = JobRunner(options.folder, torch.device(settings.devices[orders.index]))
     start = read_checkpoint(Path(orders.start), [member.key for member in orders.job.members]) if orders.start else None
-    with _joined(orders.meeting, settings, orders.index, orders.silent_seconds) as ranks:
+    with _join(orders.meeting, settings, orders.index, orders.silent_seconds) as ranks:
         for message in runner.run_job(orders.job, lambda: (), start, options.checkpoint_interval, ranks):
             if isinstance(message, Broken):
                 sys.stderr.write(message.trace)

@@ -83,7 +83,7 @@ def time_side_by_side(
     specs = (variant.spec, baseline.spec)
     with torch_threads(bench.threads):
         with ExitStack() as stack:
-            training = [_training(stack, spec, open_task(spec), bench.device) for spec in specs]
+            training = [_training_side(stack, spec, open_task(spec), bench.device) for spec in specs]
             rates = _in_turns(training, bench, continues, least)
         if rates is None:
             return None
@@ -196,7 +196,7 @@ class _Side:
         return time.perf_counter() - begin
 
 
-def _training(stack: ExitStack, spec: VariantSpec, task: Task, device: torch.device) -> _Side:
+def _training_side(stack: ExitStack, spec: VariantSpec, task: Task, device: torch.device) -> _Side:
     """A variant as one trial trains it, at its largest batch and context, from random weights."""
     timed = timed_spec(spec, _STEPS, population=None)
     pack = stack.enter_context(Pack([Member(timed, 0)], task, device))

@@ -64,7 +64,7 @@ def work(pipe: Connection) -> None:
             pipe.send(Began(job.number, here))
             kept = saved.of(job)
             start = kept.newest()
-            stopped = partial(_stopped, pipe, job.number)
+            stopped = partial(_members_to_stop, pipe, job.number)
             with rank_group(job, settings, kept.newest_file) as ranks:
                 for message in runner.run_job(job, stopped, start, saved.interval, ranks):
                     match message:
@@ -80,7 +80,7 @@ def work(pipe: Connection) -> None:
         os._exit(0)
 
 
-def _stopped(pipe: Connection, number: int) -> list[int]:
+def _members_to_stop(pipe: Connection, number: int) -> list[int]:
     """The members of a job that the driver has asked to leave. While a job runs, it sends nothing else."""
     members: list[int] = []
     while pipe.poll():

@@ -41,7 +41,7 @@ def study_json(report: StudyReport) -> outputs.StudyOutput:
         "other_budgets": [_other_length(length, report) for length in report.other_lengths],
         "failures": [as_data(failure) for failure in report.progress.failures],
         "claims": claims_json(report.answer.claims),
-        "scaling": _scaling(report),
+        "scaling": _scaling_json(report),
         "ladder": None if report.climbs is None else as_data(report.climbs),
         "redeclared": [
             {
@@ -55,7 +55,7 @@ def study_json(report: StudyReport) -> outputs.StudyOutput:
             for one in report.evidence.redeclared
         ],
         "validation_draw": report.evidence.draw_sd,
-        "judged": None if report.record.judged is None else _judged(report.record.judged),
+        "judged": None if report.record.judged is None else _judged_json(report.record.judged),
         "answer": as_data(extended(outputs.LongAnswer, answer_of(report), sentences=report.answer.sentences)),
         "assumption": report.assumption,
         "caveats": list(report.answer.warning_sentences),
@@ -74,7 +74,7 @@ def study_json(report: StudyReport) -> outputs.StudyOutput:
     }
 
 
-def _judged(judged: JudgedRuns) -> outputs.JudgedOutput:
+def _judged_json(judged: JudgedRuns) -> outputs.JudgedOutput:
     return {
         "unit": judged.unit,
         "paired": sorted(judged.paired),
@@ -170,7 +170,7 @@ def _versus_baseline(row: VariantRow, report: StudyReport) -> outputs.VersusBase
     }
 
 
-def _scaling(report: StudyReport) -> outputs.ScaleOutput | None:
+def _scaling_json(report: StudyReport) -> outputs.ScaleOutput | None:
     scalings = report.scaling
     if scalings is None:
         return None
@@ -181,11 +181,12 @@ def _scaling(report: StudyReport) -> outputs.ScaleOutput | None:
             {
                 "name": one.variant,
                 "outcome": one.outcome,
-                "for_each_doubling": None if one.slope is None else _paired(one.slope),
+                "for_each_doubling": None if one.slope is None else _paired_json(one.slope),
                 "no_slope": one.no_slope,
-                "steps": [_paired(step) for step in one.steps],
+                "steps": [_paired_json(step) for step in one.steps],
                 "points": [
-                    {"at": point.at, "verdict": point.verdict.word, **_paired(point.difference)} for point in one.points
+                    {"at": point.at, "verdict": point.verdict.word, **_paired_json(point.difference)}
+                    for point in one.points
                 ],
             }
             for one in scalings.of
@@ -193,7 +194,7 @@ def _scaling(report: StudyReport) -> outputs.ScaleOutput | None:
     }
 
 
-def _paired(difference: PairedDifference) -> outputs.PairedOutput:
+def _paired_json(difference: PairedDifference) -> outputs.PairedOutput:
     return {"difference": difference.difference, "low": difference.low, "high": difference.high, "n": difference.n}
 
 

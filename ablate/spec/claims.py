@@ -94,7 +94,7 @@ class ClaimSpec(Spec):
         """
         for path, name in self.names().items():
             if name not in points:
-                raise _unknown(path, name, f"the design trains no variant `{name}`", points)
+                raise _refusal_of_unknown(path, name, f"the design trains no variant `{name}`", points)
             if reason := refused(name):
                 rule = f"the settings of `{name}` are invalid, so it is never trained. The reason is {reason}"
                 raise refusal(path, name, rule, "Name another variant, or change the switches.")
@@ -145,7 +145,7 @@ class _MarginClaim(ClaimSpec):
     def check(self, metric: str, metrics: Set[str]) -> None:
         super().check(metric, metrics)
         if self.metric is not None and self.metric not in {*metrics, *COSTS}:
-            raise _unknown(("metric",), self.metric, no_metric(self.metric), {*metrics, *COSTS})
+            raise _refusal_of_unknown(("metric",), self.metric, no_metric(self.metric), {*metrics, *COSTS})
         same = self.metric is None or split_length(self.metric)[0] == split_length(metric)[0]
         if not same and self.metric not in COSTS and self.direction is None:
             raise refusal(
@@ -250,7 +250,7 @@ class TrendClaim(_SidesClaim):
             super().check_trained(points, refused)
             switches = next(iter(points.values()), {})
             if self.along not in switches:
-                raise _unknown(("along",), self.along, f"there is no switch `{self.along}`", switches)
+                raise _refusal_of_unknown(("along",), self.along, f"there is no switch `{self.along}`", switches)
         reasons = {name: refused(name) for side in self.sides(points).values() for name in side}
         sides = {at: side for at, side in self.sides(points).items() if not any(reasons[name] for name in side)}
         for setting in sides:
@@ -314,7 +314,7 @@ class NumberClaim(ClaimSpec):
             rule = "this is neither a cost nor a metric of the task"
             if self.subject.quantity.startswith(INSIDE):
                 rule = no_metric(self.subject.quantity)
-            raise _unknown(("subject", "quantity"), self.subject.quantity, rule, known)
+            raise _refusal_of_unknown(("subject", "quantity"), self.subject.quantity, rule, known)
         if self.subject.quantity not in COUNTED and self.tolerance == 0:
             raise refusal(
                 ("tolerance",),
@@ -352,7 +352,9 @@ def check_claims(
         try:
             claim.check_trained(points, refused)
             if claim.task not in measured:
-                raise _unknown(("task",), claim.task, f"the space has no task `{claim.task}`", filter(None, measured))
+                raise _refusal_of_unknown(
+                    ("task",), claim.task, f"the space has no task `{claim.task}`", filter(None, measured)
+                )
             claim.check(*measured[claim.task])
         except ValidationError as error:
             raise below((number,), error) from None
@@ -363,7 +365,7 @@ def _no_margin(path: tuple[str | int, ...], got: Any) -> ValidationError:
     return refusal(path, got, "a claim needs a `margin` above 0", remedy)
 
 
-def _unknown(path: tuple[str | int, ...], name: str, rule: str, known: Iterable[str]) -> ValidationError:
+def _refusal_of_unknown(path: tuple[str | int, ...], name: str, rule: str, known: Iterable[str]) -> ValidationError:
     names = list(known) if isinstance(known, Mapping) else sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     listed = f"Known names: {', '.join(names[:_MOST_LISTED])}{', ...' if len(names) > _MOST_LISTED else ''}."

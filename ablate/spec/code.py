@@ -48,7 +48,7 @@ class Code:
     @cached_property
     def identity(self) -> str:
         """Hash of what counts, 64 hexadecimal digits; empty if there is nothing to identify."""
-        return content_hash(_counted(self.content)) if self.content else ""
+        return content_hash(_what_counts(self.content)) if self.content else ""
 
     def after(self, stage: Code) -> Code:
         """The code of a variant that starts from the weights of a stage."""
@@ -146,7 +146,7 @@ def _modules(entry: Mapping[str, Any]) -> dict[str, ModuleCode]:
     return {name: ModuleCode(one["whole"], one["parts"]) for name, one in entry["modules"].items()}
 
 
-def _counted(content: Mapping[str, Any]) -> dict[str, Any]:
+def _what_counts(content: Mapping[str, Any]) -> dict[str, Any]:
     """What of a content counts: neither the names of files nor the digests that only explain."""
     counted = dict(content)
     if "kinds" in content:
@@ -155,7 +155,7 @@ def _counted(content: Mapping[str, Any]) -> dict[str, Any]:
             for label, entry in content["kinds"].items()
         }
     if "stage" in content:
-        counted["stage"] = _counted(content["stage"])
+        counted["stage"] = _what_counts(content["stage"])
     return counted
 
 

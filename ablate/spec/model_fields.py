@@ -199,7 +199,7 @@ def layers_of(block: BlockSpec, depth: int, pattern: Sequence[Settings], excepti
     for selector, settings in exceptions.items():
         home = ("exceptions", selector)
         _check_alone(selector, depth, exceptions)
-        for index in _selected(selector, depth):
+        for index in _selected_layers(selector, depth):
             lay_over(changed.setdefault(index, copy.deepcopy(plain)), settings)
             try:
                 layers[index] = (home, BlockSpec.model_validate(changed[index]))
@@ -210,9 +210,9 @@ def layers_of(block: BlockSpec, depth: int, pattern: Sequence[Settings], excepti
 
 def _check_alone(selector: str, depth: int, exceptions: Mapping[str, Settings]) -> None:
     """Refuse an exception that sets for some layer what an earlier exception sets too."""
-    layers, paths = _selected(selector, depth), leaves(exceptions[selector])
+    layers, paths = _selected_layers(selector, depth), leaves(exceptions[selector])
     for other in itertools.takewhile(lambda one: one != selector, exceptions):
-        shared = sorted({*layers} & {*_selected(other, depth)})
+        shared = sorted({*layers} & {*_selected_layers(other, depth)})
         twice = [path for path in paths if any(overlaps(path, before) for before in leaves(exceptions[other]))]
         if shared and twice:
             raise refusal(
@@ -223,7 +223,7 @@ def _check_alone(selector: str, depth: int, exceptions: Mapping[str, Settings]) 
             )
 
 
-def _selected(selector: str, depth: int) -> range:
+def _selected_layers(selector: str, depth: int) -> range:
     match = _SELECTOR.fullmatch(selector)
     if match is None:
         raise refusal(

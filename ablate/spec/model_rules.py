@@ -315,7 +315,7 @@ def _check_shared(model: ModelFields, layers: Layers) -> None:
                 )
             for wanted in part.reads(layer_context):
                 if wanted not in published:
-                    raise _unpublished((*home, name), part, layer, wanted, published)
+                    raise _refusal_of_unpublished((*home, name), part, layer, wanted, published)
                 unread.pop(wanted, None)
             made = part.publishes(layer_context)
             gives.update(made)
@@ -332,7 +332,7 @@ def _check_shared(model: ModelFields, layers: Layers) -> None:
             )
 
 
-def _unpublished(
+def _refusal_of_unpublished(
     home: tuple[str, ...], part: PartSpec, layer: int, wanted: SharedTensor, published: set[SharedTensor]
 ) -> ValidationError:
     alike = [one for one in published if (one.name, one.layer) == (wanted.name, wanted.layer)]

@@ -51,7 +51,7 @@ def sentence(line: ErrorDetails) -> str:
     context = line.get("ctx", {})
     problem, remedy = line["msg"], str(context.get("remedy", ""))
     if line["type"] == "missing":
-        return _missing(line["loc"][-1])
+        return _missing_key(line["loc"][-1])
     if line["type"] in _EXPECTED:
         problem = f"{_EXPECTED[line['type']]} is expected here"
     elif line["type"] == "too_short":
@@ -71,7 +71,7 @@ def sentence(line: ErrorDetails) -> str:
     return f"{text if text.endswith(('.', '?')) else text + '.'} {remedy}".rstrip()
 
 
-def _missing(part: str | int) -> str:
+def _missing_key(part: str | int) -> str:
     """The key or the list entry that is missing."""
     return f"entry {part + 1} of this list is missing." if isinstance(part, int) else f"the key `{part}` is missing."
 

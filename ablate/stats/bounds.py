@@ -224,10 +224,10 @@ def p_above(summary: PairedDifference, tested: float, allowance: Allowance = NO_
 
 def p_below(summary: PairedDifference, tested: float, allowance: Allowance = NO_ALLOWANCE) -> float:
     """The same for a truth below `tested`."""
-    return p_above(negated(summary), -tested, allowance.turned())
+    return p_above(negate(summary), -tested, allowance.turned())
 
 
-def negated(summary: PairedDifference) -> PairedDifference:
+def negate(summary: PairedDifference) -> PairedDifference:
     """The summary of the negated differences, but for its interval."""
     difference = None if summary.difference is None else -summary.difference
     return replace(summary, difference=difference, low=None, high=None)

@@ -312,7 +312,7 @@ def importances(configurations: Sequence[Configuration], factors: Mapping[str, F
         factors: Each takes at least two places among the configurations.
     """
     seeds = sorted({seed for configuration in configurations for seed in configuration.values})
-    centred = _centred([one for one in configurations if one.values], seeds)
+    centred = _centre([one for one in configurations if one.values], seeds)
     point = _shares(centred, factors, TREES)
     if point is None:
         return ()
@@ -354,7 +354,7 @@ def _margins(centred: Sequence[Configuration], factors: Mapping[str, Factor], se
     }
 
 
-def _centred(configurations: Sequence[Configuration], seeds: Sequence[int]) -> list[Configuration]:
+def _centre(configurations: Sequence[Configuration], seeds: Sequence[int]) -> list[Configuration]:
     """The configurations with each seed's mean subtracted, as a seed shifts all variants alike.
 
     The mean is taken over the variants that have every seed; over all variants if none has.

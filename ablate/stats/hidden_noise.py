@@ -115,11 +115,17 @@ def tails_of(comparisons: Iterable[Sequence[float]]) -> Tails | None:
     alike = _of_one_scale(rows)
     largest = max(float(row.std(ddof=1)) for row in alike)
     return Tails(
-        skewness, _pooled(alike), len(rows), skewness < 0, skewness > 0, largest=largest, sd_of_all=_pooled(rows)
+        skewness,
+        _pooled_deviation(alike),
+        len(rows),
+        skewness < 0,
+        skewness > 0,
+        largest=largest,
+        sd_of_all=_pooled_deviation(rows),
     )
 
 
-def _pooled(rows: Sequence[NDArray[np.float64]]) -> float:
+def _pooled_deviation(rows: Sequence[NDArray[np.float64]]) -> float:
     """Standard deviation within the comparisons, of all of them together."""
     freedom = sum(len(row) - 1 for row in rows)
     return math.sqrt(math.fsum(float(((row - row.mean()) ** 2).sum()) for row in rows) / freedom)

@@ -315,12 +315,12 @@ def _fit_jointly(computes: Floats, means: Floats, noise: Floats) -> Floats:
     squares, damping = np.full(len(means), np.inf), np.full(len(means), 1e-2)
     proposed = now
     for _ in range(_ITERATIONS):
-        residual, slopes = _linearised(proposed, logs, weights, targets)
+        residual, slopes = _linearise(proposed, logs, weights, targets)
         better = (found := (residual**2).sum(axis=1)) <= squares
         now, squares = np.where(better[:, None], proposed, now), np.where(better, found, squares)
         damping = np.clip(np.where(better, damping / 3, damping * 4), 1e-9, 1e9)
         if better.any():
-            residual, slopes = _linearised(now, logs, weights, targets)
+            residual, slopes = _linearise(now, logs, weights, targets)
         gram = np.einsum("bnp,bnq->bpq", slopes, slopes)
         gram += damping[:, None, None] * np.eye(5) * (np.einsum("bpp->bp", gram)[:, None] + 1e-12)
         step = np.linalg.solve(gram, np.einsum("bnp,bn->bp", slopes, residual)[..., None])[..., 0]
@@ -329,7 +329,7 @@ def _fit_jointly(computes: Floats, means: Floats, noise: Floats) -> Floats:
     return np.stack([np.concatenate([irreducible, irreducible], axis=1), scales, exponents], axis=-1)
 
 
-def _linearised(parameters: Floats, logs: Floats, weights: Floats, targets: Floats) -> tuple[Floats, Floats]:
+def _linearise(parameters: Floats, logs: Floats, weights: Floats, targets: Floats) -> tuple[Floats, Floats]:
     """Weighted residuals [B, 2R] and slopes [B, 2R, 5] in E, the logarithms of both scales, and of both exponents."""
     exponents = np.exp(parameters[:, 3:, None])
     terms = np.exp(parameters[:, 1:3, None] - exponents * logs) * weights  # [B, 2, R]

@@ -137,7 +137,7 @@ def bends(gaps: Gaps, error: float = ERROR) -> bool:
     return False
 
 
-def falling(values: Sequence[float]) -> list[tuple[int, float]]:
+def fit_non_increasing(values: Sequence[float]) -> list[tuple[int, float]]:
     """The non-increasing values with the least squared distance to these (pool adjacent violators).
 
     Noise reaches a target no sooner than the trend does: neighbours that rise are pooled to their mean, and that counts

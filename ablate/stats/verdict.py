@@ -163,7 +163,7 @@ def judge(
     aside = f"; the baseline diverged at {_seeds(sorted(baseline_diverged))}" if baseline_diverged else ""
     if diverged:
         trials = len(variant.keys() | diverged.keys())
-        return Verdict("diverged", f"diverged: {_diverged(trials, diverged)}{aside}", None)
+        return Verdict("diverged", f"diverged: {_divergence_in_words(trials, diverged)}{aside}", None)
     sense = 1.0 if direction == "minimize" else -1.0
     worse = _how_much_worse(variant, baseline, sense, paired=paired)
     if worst:
@@ -226,7 +226,7 @@ def _sentence(word: Word, reason: str) -> str:
     return reason if reason.startswith(word) else f"{word}: {reason}"
 
 
-def _diverged(trials: int, diverged: Mapping[int, int | None]) -> str:
+def _divergence_in_words(trials: int, diverged: Mapping[int, int | None]) -> str:
     steps = [step for step in diverged.values() if step is not None]
     first = f", first at step {min(steps)}" if steps else ""
     return f"{len(diverged)} of {trials} {_plural(trials, 'seed')}{first}"

@@ -48,17 +48,17 @@ def drop_abandoned(connection: Connection, alive: str = "") -> int:
     now = clock(connection)
     count_from(now, connection)
     held = connection.execute(select(leases)).mappings()
-    dead = [row["token"] for row in held if row["token"] != alive and abandoned(readable(LeaseRecord, row), now)]
+    dead = [row["token"] for row in held if row["token"] != alive and is_abandoned(readable(LeaseRecord, row), now)]
     if dead:
         connection.execute(leases.delete().where(leases.c.token.in_(dead)))
     return len(dead)
 
 
-def living(connection: Connection) -> list[LeaseRecord]:
+def living_leases(connection: Connection) -> list[LeaseRecord]:
     """The leases of drivers that are alive."""
     now = clock(connection)
     held = (readable(LeaseRecord, row) for row in connection.execute(select(leases)).mappings())
-    return [holder for holder in held if holder is not None and not abandoned(holder, now)]
+    return [holder for holder in held if holder is not None and not is_abandoned(holder, now)]
 
 
 def free(driver: ColumnElement[str]) -> ColumnElement[bool]:
@@ -72,7 +72,7 @@ def left_behind(connection: Connection, running: Sequence[str]) -> list[str]:
     """Of the keys of running trials, those whose driver is dead or has lost its lease: the next run trains them."""
     if not running:
         return []
-    alive = [holder.token for holder in living(connection)]
+    alive = [holder.token for holder in living_leases(connection)]
     dead = trials.c.driver.not_in(["", *alive])  # without a driver, nothing is known
     return list(connection.execute(select(trials.c.key).where(trials.c.key.in_(running), dead)).scalars())
 
@@ -111,7 +111,7 @@ def process_began(pid: int) -> float:
     return float(psutil.Process(pid).create_time())
 
 
-def abandoned(holder: LeaseRecord | None, now: datetime) -> bool:
+def is_abandoned(holder: LeaseRecord | None, now: datetime) -> bool:
     """Whether a driver is dead, or its process cannot be seen and its heartbeat is too old; so is an unreadable lease.
 
     A living process on this machine keeps its lease even if its heartbeat is old: the clock may have been set forward,
@@ -150,7 +150,7 @@ def activity(connection: Connection) -> Activity:
     at = clock(connection)
     held = connection.execute(select(leases).order_by(leases.c.acquired_at)).mappings()
     known = [lease for row in held if (lease := readable(LeaseRecord, row)) is not None]
-    return Activity(at, tuple(_driver(connection, lease, at) for lease in known), _running(connection))
+    return Activity(at, tuple(_driver(connection, lease, at) for lease in known), _running_trials(connection))
 
 
 def _driver(connection: Connection, lease: LeaseRecord, at: datetime) -> DriverRecord:
@@ -177,7 +177,7 @@ def _driver(connection: Connection, lease: LeaseRecord, at: datetime) -> DriverR
         pid=lease.pid,
         since=lease.acquired_at,
         heartbeat=lease.heartbeat,
-        alive=not abandoned(lease, at),
+        alive=not is_abandoned(lease, at),
         begin=begin,
         failures=_failures(connection, lease.study) if counts.failed else (),
         **counts._mapping,
@@ -196,7 +196,7 @@ def _failures(connection: Connection, study: str) -> tuple[FailedTrial, ...]:
     return tuple(FailedTrial(*row) for row in connection.execute(latest))
 
 
-def _running(connection: Connection) -> tuple[RunningTrial, ...]:
+def _running_trials(connection: Connection) -> tuple[RunningTrial, ...]:
     keys = select(study_trials.c.trial_key).where(study_trials.c.state == TrialState.RUNNING)
     inner = curves.alias()
     last = select(func.max(inner.c.step)).where(inner.c.trial_key == trials.c.key).correlate(trials).scalar_subquery()

@@ -23,7 +23,7 @@ from ablate.locations import typed_path
 from ablate.store.database import foreign_error, foreign_schema
 from ablate.store.failures import LONGEST_VALUE, check_locks
 from ablate.store.rows import problem_of
-from ablate.store.tables import metadata, parsed
+from ablate.store.tables import metadata, parse_json
 
 _MOST_FINDINGS = 20
 _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
@@ -236,7 +236,7 @@ def _text(value: Any) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-_DIALECT = sqlite.dialect(json_deserializer=parsed)
+_DIALECT = sqlite.dialect(json_deserializer=parse_json)
 
 
 def _read_cell(name: str, column: Column[Any] | None, value: Any) -> Any:

@@ -33,7 +33,7 @@ from sqlalchemy.exc import ArgumentError
 from ablate.errors import NotFoundError, StoreError, StudyBusyError
 from ablate.extras import require
 from ablate.locations import typed_path
-from ablate.store.activity import living
+from ablate.store.activity import living_leases
 from ablate.store.failures import (
     DAMAGED,
     FORMS,
@@ -45,7 +45,7 @@ from ablate.store.failures import (
     store_errors,
 )
 from ablate.store.migrations import OLDEST_VERSION, SCHEMA_VERSION, upgrade
-from ablate.store.tables import create_tables, leases, metadata, parsed
+from ablate.store.tables import create_tables, leases, metadata, parse_json
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
@@ -87,7 +87,7 @@ class Database:
                 check_locks(path.parent, self.where)
                 if not create and _is_read_only(path):
                     url = _immutable(path)
-            self._engine = create_engine(url, pool_pre_ping=path is None, json_deserializer=parsed)
+            self._engine = create_engine(url, pool_pre_ping=path is None, json_deserializer=parse_json)
         self._reader = self._engine
         self._write_ahead = False
         if backend == "sqlite":
@@ -177,7 +177,7 @@ class Database:
                 for suffix in ("-wal", "-shm"):
                     self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
         self.close()
-        self._path, self._engine = path, create_engine(_url(path), json_deserializer=parsed)
+        self._path, self._engine = path, create_engine(_url(path), json_deserializer=parse_json)
         self._reader = self._engine
         self._listen()
         self._identity = self._identity_now()
@@ -282,7 +282,7 @@ class Database:
         """
         if connection.dialect.name == "postgresql":  # see `_check_version`
             connection.execute(text("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"))
-        if running := living(connection):
+        if running := living_leases(connection):
             raise StudyBusyError(
                 "an older version of ablate runs a study in this store, and this version would change its tables",
                 where=self.where,

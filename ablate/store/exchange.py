@@ -146,7 +146,7 @@ def _all(connection: Connection, query: Select[Any]) -> list[dict[str, Any]]:
 def _of(connection: Connection, table: Table, column: Column[Any], values: Iterable[Any]) -> list[dict[str, Any]]:
     """The rows with one of these values, in the order of their keys."""
     wanted = [*{*values} - {None}]
-    rows = queries.chunked(connection, wanted, lambda chunk: select(table).where(column.in_(chunk)))
+    rows = queries.in_chunks(connection, wanted, lambda chunk: select(table).where(column.in_(chunk)))
     found = [dict(row._mapping) for row in rows]
     return sorted(found, key=lambda row: tuple(row[key.name] for key in table.primary_key))
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, Row, select
 
 from ablate.errors import StudyBusyError
-from ablate.store.activity import HEARTBEAT_TIMEOUT, abandoned, clock, count_from, process_began, processes
+from ablate.store.activity import HEARTBEAT_TIMEOUT, clock, count_from, is_abandoned, process_began, processes
 from ablate.store.database import Database
 from ablate.store.records import LeaseRecord
 from ablate.store.rows import readable
@@ -82,7 +82,7 @@ class Lease:
         if inserted.rowcount:
             return True
         row = self._row(connection)
-        if row is None or not abandoned(readable(LeaseRecord, row._mapping), now):
+        if row is None or not is_abandoned(readable(LeaseRecord, row._mapping), now):
             return False
         # Compare and swap: of several drivers that try this, one succeeds.
         replaced = connection.execute(

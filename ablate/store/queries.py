@@ -212,14 +212,14 @@ def trials_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, Tri
     """The trials that exist, by key."""
     lost: dict[str, str] = {}
     query = lambda chunk: select(*TRIAL_COLUMNS).where(trials.c.key.in_(chunk))  # noqa: E731
-    records = trial_records(connection, list(chunked(connection, keys, query, lost)))
+    records = trial_records(connection, list(in_chunks(connection, keys, query, lost)))
     return records | {key: unreadable_trial(key, problem) for key, problem in lost.items()}
 
 
 def trial_records(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, TrialRecord]:
     """The records of rows with `TRIAL_COLUMNS`, by key. What a dead driver left as running waits for the next run."""
     ids = [*{row.environment_id for row in rows} - {None}]
-    rows_of_ids = chunked(connection, ids, lambda chunk: select(environments).where(environments.c.id.in_(chunk)))
+    rows_of_ids = in_chunks(connection, ids, lambda chunk: select(environments).where(environments.c.id.in_(chunk)))
     environment: dict[int | None, Any] = {None: None}
     environment.update((row.id, readable(Environment, row.content) or row.content) for row in rows_of_ids)
     records = {row[0]: trial_record(row, environment) for row in rows}
@@ -231,7 +231,7 @@ def trial_records(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str,
 
 def points_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
     """Pairs of key and curve, ordered by step, of the trials that have points; () for a curve that cannot be read."""
-    rows = chunked(
+    rows = in_chunks(
         connection,
         keys,
         lambda chunk: (
@@ -245,7 +245,7 @@ def points_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tupl
 
 def evaluations_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
     """The same, without the points that have no finite validation loss."""
-    rows = chunked(
+    rows = in_chunks(
         connection,
         keys,
         lambda chunk: (
@@ -273,7 +273,7 @@ def recordings_of(connection: Connection, key: str) -> list[Recording | None]:
 
 def timings_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[SpeedTiming, ...]]]:
     """Key to the timings of a trial's variant, one for each baseline; () where they cannot be read."""
-    rows = chunked(
+    rows = in_chunks(
         connection,
         keys,
         lambda chunk: select(recordings.c.trial_key, recordings.c.content).where(
@@ -307,7 +307,7 @@ def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield values[start : start + _CHUNK]
 
 
-def chunked(
+def in_chunks(
     connection: Connection,
     values: Sequence[Any],
     query: Callable[[Sequence[Any]], Select[Any]],

@@ -194,7 +194,7 @@ class StoreReader:
         """What these identities of code stand for, by identity; unknown ones are left out."""
         wanted = [*{*identities} - {""}]
         with self._database.reading() as connection:
-            rows = queries.chunked(
+            rows = queries.in_chunks(
                 connection, wanted, lambda chunk: select(codes.c.hash, codes.c.content).where(codes.c.hash.in_(chunk))
             )
             return {row.hash: row.content for row in rows if isinstance(row.content, dict)}

@@ -37,7 +37,7 @@ from ablate.roles import TrialRole
 from ablate.store.records import TrialState
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The value of a JSON text; what is not JSON, or nested more than 200 levels deep, stays a text."""
     from pydantic_core import from_json
 

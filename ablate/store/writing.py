@@ -68,7 +68,7 @@ class Writer:
             self._database.insert(variants).on_conflict_do_nothing(), [variant_row(variant) for variant in added]
         )
         hashes = [variant.hash for variant in added]
-        rows = queries.chunked(connection, hashes, lambda chunk: select(variants).where(variants.c.hash.in_(chunk)))
+        rows = queries.in_chunks(connection, hashes, lambda chunk: select(variants).where(variants.c.hash.in_(chunk)))
         shared = {row.hash: row._mapping for row in rows}
         connection.execute(
             self._put_study_variants,

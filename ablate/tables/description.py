@@ -20,7 +20,7 @@ REACH = re.compile(r"^\s*(?P<metric>.+?)\s*(?P<sign>>=|<=)\s*(?P<target>\S+)\s*$
 """A target: `METRIC >= NUMBER` or `METRIC <= NUMBER`."""
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
@@ -57,7 +57,7 @@ def _evaluation(value: Any) -> Any:
     raise PydanticCustomError("evaluation", "this does not say which evaluation counts", {"remedy": remedy})
 
 
-Columns = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Columns = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Target = Annotated[str, AfterValidator(_target)]
 Cells = dict[str, Columns]
@@ -152,7 +152,7 @@ class QuestionSpec(Spec):
     """The variant with which all others are compared."""
     at: At | None = None
     """Which evaluation counts: `last` of each run, the last `shared` by all, the `best`, the `first`, or a step."""
-    variants: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
+    variants: Annotated[tuple[str, ...] | None, BeforeValidator(_as_list)] = None
     """The variants that are compared with the baseline; by default all."""
     where: Cells | None = None
     """Column to the texts of the rows that belong to the question."""
@@ -162,7 +162,7 @@ class QuestionSpec(Spec):
     """Whether to ask also for the mean over those, with each of them as one unit."""
     reach: Target | None = None
     """The metric at the first evaluation that reaches a target, such as `accuracy >= 0.9`."""
-    files: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
+    files: Annotated[tuple[str, ...] | None, BeforeValidator(_as_list)] = None
     """Files of this question, instead of those of the table."""
 
 

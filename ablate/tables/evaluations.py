@@ -167,7 +167,7 @@ def runs_of_curves(
     last = dict(zip(texts, rows[ORIGIN], strict=True))
     found, repeated = [], 0
     if question.reach is None:
-        rows = rows[_evaluated(rows, texts, metric)]
+        rows = rows[_are_evaluations(rows, texts, metric)]
         rows = _without_rows_of_other_metrics(rows, keys, metric)
     parts = rows.groupby([rows[key].map(cell_text) for key in keys], sort=False)
     unrepeated = []
@@ -194,7 +194,9 @@ def runs_of_curves(
         if question.reach is not None:
             found.append((key, _run_to_target(part, key, metric, question.reach, curve, grows=grows)))
             continue
-        at, value, marked, origin = _counting(values, "last" if question.at is None else question.at, direction, common)
+        at, value, marked, origin = _evaluation_that_counts(
+            values, "last" if question.at is None else question.at, direction, common
+        )
         failure = _failure(value, marked, metric, origin)
         found.append((key, TableRun(key[0], unit, None if failure else value, failure, step=at, curve=curve)))
     evaluated = {key for key, _ in unrepeated}
@@ -209,7 +211,7 @@ def file_of(origin: str) -> str:
     return re.sub(r"(:\d+| row \d+| step \S+)$", "", origin)
 
 
-def _evaluated(rows: pd.DataFrame, texts: Sequence[tuple[str, ...]], metric: str) -> list[bool]:
+def _are_evaluations(rows: pd.DataFrame, texts: Sequence[tuple[str, ...]], metric: str) -> list[bool]:
     """Which rows are evaluations: those at steps at which any run has a value, and those that say how a run ended.
 
     A run may end at a step of its own: with a mark of failure, infinite, or `nan`. Where a number follows a `nan` in
@@ -306,7 +308,7 @@ def _refuse_repeated(part: pd.DataFrame, key: Sequence[str], step: str, where: s
 Evaluation = tuple[float, float | None, str, str]
 
 
-def _counting(values: Sequence[Evaluation], at: str | int, direction: str, common: float) -> Evaluation:
+def _evaluation_that_counts(values: Sequence[Evaluation], at: str | int, direction: str, common: float) -> Evaluation:
     """The evaluation of a run that counts: its step, value, mark of failure and origin."""
     marked = next((value for value in values if value[2]), None)
     if marked is not None:

@@ -103,7 +103,7 @@ def read_separated(
             lines.append(f"{file}:{reader.line_num}")
     except csv.Error as error:
         raise DataError(f"this is not a table ({error})", where=f"{file}:{reader.line_num}") from None
-    names = _joined(above)
+    names = _join_headers(above)
     if header > 1:
         _check_header(file, names, separator, summaries=summaries)
     if not rows:
@@ -119,7 +119,7 @@ def _names_index(row: Sequence[str], above: Sequence[Sequence[str]]) -> bool:
     return len(above) > 1 and all(bool(cell) != bool(upper) for cell, upper in zip(row, above[0], strict=True))
 
 
-def _joined(above: Sequence[Sequence[str]]) -> list[str]:
+def _join_headers(above: Sequence[Sequence[str]]) -> list[str]:
     """The names of columns with several header rows; an empty cell of all but the last has the name to its left."""
     if len(above) < 2:
         return list(above[0]) if above else []
@@ -247,7 +247,7 @@ def _json_lines(file: Path) -> Iterator[Row]:
             record = _parse_json(line, where)
             if not isinstance(record, dict):
                 raise DataError("a line is not an object", where=where, expected="{...}", got=line.strip()[:60])
-            yield from _exploded(record, where)
+            yield from _explode(record, where)
 
 
 def _json(file: Path) -> Iterator[Row]:
@@ -264,16 +264,16 @@ def _json(file: Path) -> Iterator[Row]:
                 )
             records.append(record)
         for number, record in enumerate(records):
-            yield from _exploded(record, f"{file} entry {number}")
+            yield from _explode(record, f"{file} entry {number}")
     elif isinstance(whole, dict) and whole and all(isinstance(value, dict) for value in whole.values()):
         for key, record in whole.items():
-            yield from _exploded({"key": key, **record}, f"{file} key {key!r}")
+            yield from _explode({"key": key, **record}, f"{file} key {key!r}")
     elif isinstance(whole, dict) and whole and _are_rows_of_keys(whole):
         for key, values in whole.items():
             for index, value in enumerate(values):
                 yield {"key": key, "index": str(index), "value": value, ORIGIN: f"{file} key {key!r}[{index}]"}
     elif isinstance(whole, dict) and whole:
-        yield from _exploded(whole, str(file))
+        yield from _explode(whole, str(file))
     else:
         raise DataError("this JSON holds no rows", where=str(file), expected="a list of objects, or an object")
 
@@ -284,9 +284,9 @@ def _are_rows_of_keys(whole: Mapping[str, Any]) -> bool:
     return len(lists) == len(whole) and len({len(of) for of in lists}) > 1
 
 
-def _exploded(record: Row, where: str) -> Iterator[Row]:
+def _explode(record: Row, where: str) -> Iterator[Row]:
     """A record as rows: nested objects become columns `a.b`, lists of values a row for each with its `index`."""
-    flat = _once(list(flattened(record, where)), where)
+    flat = _once(list(flatten(record, where)), where)
     lists = {name: value for name, value in flat.items() if isinstance(value, list)}
     lengths = {len(value) for value in lists.values()}
     if not lists:
@@ -310,12 +310,12 @@ def _exploded(record: Row, where: str) -> Iterator[Row]:
                             remedy="Write a file for each list, or give the keys other names.",
                         )
                     nested[key] = one
-            yield from _exploded(inner | nested, f"{where}[{index}]")
+            yield from _explode(inner | nested, f"{where}[{index}]")
         else:
             yield {"index": str(index)} | row | {ORIGIN: f"{where}[{index}]"}
 
 
-def flattened(record: Mapping[str, Any], where: str, above: str = "", level: int = 0) -> Iterator[tuple[str, Any]]:
+def flatten(record: Mapping[str, Any], where: str, above: str = "", level: int = 0) -> Iterator[tuple[str, Any]]:
     """Nested objects as pairs of a dotted name and a value.
 
     Raises:
@@ -325,7 +325,7 @@ def flattened(record: Mapping[str, Any], where: str, above: str = "", level: int
         raise DataError("this JSON is nested too deeply", where=where, expected=f"at most {MOST_LEVELS} levels")
     for key, value in record.items():
         if isinstance(value, dict):
-            yield from flattened(value, where, f"{above}{key}.", level + 1)
+            yield from flatten(value, where, f"{above}{key}.", level + 1)
         else:
             yield f"{above}{key}", value
 

@@ -29,7 +29,7 @@ from ablate.errors import AblateError, DataError, first_cause
 from ablate.extras import require
 from ablate.locations import read_file, real_path
 from ablate.processes import adopt_modules, child_environment, keep_printing, python_command
-from ablate.tables.formats import LOGGED, MOST_BYTES, ORIGIN, Row, flattened, rows_of_points
+from ablate.tables.formats import LOGGED, MOST_BYTES, ORIGIN, Row, flatten, rows_of_points
 
 ADDRESS = re.compile(r"\A(?P<format>wandb|mlflow|trackio):(?P<argument>.+)\Z", re.DOTALL)
 """A place of runs that is not a file, as `--log-to` writes it: `wandb:ENTITY/PROJECT`, `mlflow:URI`,
@@ -92,7 +92,7 @@ def _rows(run: LoggedRun, source: str, *, steps: bool) -> Iterator[Row]:
     taken = {*run.facts, *metrics, *(("step",) if steps else ()), *(name for row in by_step for name in row)}
     parameters = {
         f"param.{name}" if name in taken else name: json.dumps(value) if isinstance(value, list | tuple) else value
-        for name, value in flattened(run.parameters, source)
+        for name, value in flatten(run.parameters, source)
     }
     facts = {**run.facts, **parameters, **origin, LOGGED: tuple(taken)}
     if not steps:
@@ -106,7 +106,7 @@ def _rows(run: LoggedRun, source: str, *, steps: bool) -> Iterator[Row]:
 def _metrics(values: Mapping[str, Any]) -> dict[str, float]:
     """The numbers among some values; W&B and trackio write those that are not finite as texts."""
     found = {}
-    for name, value in flattened(values, "metrics"):
+    for name, value in flatten(values, "metrics"):
         if isinstance(value, int | float) or (isinstance(value, str) and value.lower().lstrip("-") in _NOT_FINITE):
             found[name] = float(value)
     return found

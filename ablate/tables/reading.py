@@ -71,7 +71,7 @@ def read_tables(folder: Path, patterns: Sequence[str], spec: RunTableSpec, *, pr
 
     steps = bool(spec.step)
     addresses = [match for pattern in patterns if (match := ADDRESS.match(pattern))]
-    frames = [_framed(read_logged(match["format"], match["argument"], steps=steps), match[0]) for match in addresses]
+    frames = [_as_frame(read_logged(match["format"], match["argument"], steps=steps), match[0]) for match in addresses]
     rest = [pattern for pattern in patterns if not ADDRESS.match(pattern)]
     files = find_files(folder, rest, spec.format) if rest or not addresses else []
     for groups, parts in _runs_of_files(files, folder, spec):
@@ -262,10 +262,10 @@ def _read_files(files: Sequence[Path], spec: RunTableSpec, *, program: bool) -> 
         rows = READERS[named](file)
     else:
         return FRAMES[named](file)
-    return _framed(rows, str(file))
+    return _as_frame(rows, str(file))
 
 
-def _framed(rows: Iterable[Row], where: str) -> pd.DataFrame:
+def _as_frame(rows: Iterable[Row], where: str) -> pd.DataFrame:
     import pandas as pd
 
     frame = pd.DataFrame.from_records([{_kept(name): _kept(cell) for name, cell in row.items()} for row in rows])

@@ -94,17 +94,17 @@ def asked_tables(
         DataError: A column is missing, a cell is not a number, two rows are one run ...
     """
     spec, where = description.table, f"question {name!r}" if name else "the table"
-    metric = _required(question.metric, "metric", where)
-    direction, margin = _required(question.direction, "direction", where), _required(question.margin, "margin", where)
-    baseline = _required(question.baseline, "baseline", where)
+    metric = _require(question.metric, "metric", where)
+    direction, margin = _require(question.direction, "direction", where), _require(question.margin, "margin", where)
+    baseline = _require(question.baseline, "baseline", where)
     notes: list[str] = []
-    rows = _filtered(frame, question, where)
+    rows = _filter(frame, question, where)
     _refuse_nested(rows, where)
-    rows = _identified(rows, spec, question, notes)
+    rows = _identify(rows, spec, question, notes)
     rows = _without_members(rows, spec, metric, notes)
     asked = (metric, direction, margin, baseline)
     if question.each is None:
-        return [_asked(rows, name or metric, asked, question, spec, notes)]
+        return [_ask(rows, name or metric, asked, question, spec, notes)]
     check_column(rows, question.each, "each", where)
     tables = []
     values = rows[question.each].map(cell_text)
@@ -116,7 +116,7 @@ def asked_tables(
         if metric in part.columns and bool((known := part[metric].map(lambda cell: not is_missing(cell))).any()):
             if not value:
                 raise DataError(f"this row has no {question.each}", where=str(part[ORIGIN][known].iloc[0]))
-            tables.append(_asked(part, str(value), asked, question, spec, notes))
+            tables.append(_ask(part, str(value), asked, question, spec, notes))
     if not tables:
         check_column(rows, metric, "metric", where)
     if question.aggregate:
@@ -124,13 +124,13 @@ def asked_tables(
     return tables
 
 
-def _required(value: Any, key: str, where: str) -> Any:
+def _require(value: Any, key: str, where: str) -> Any:
     if value is None:
         raise DataError(f"the {key} is not given", where=where, remedy=f"Give `{key}`, or `--{key}`.")
     return value
 
 
-def _filtered(frame: pd.DataFrame, question: QuestionSpec, where: str) -> pd.DataFrame:
+def _filter(frame: pd.DataFrame, question: QuestionSpec, where: str) -> pd.DataFrame:
     for column, texts in (question.where or {}).items():
         check_column(frame, column, "where", where)
         frame = frame[frame[column].map(cell_text).isin(texts)]
@@ -153,14 +153,14 @@ def _refuse_nested(rows: pd.DataFrame, where: str) -> None:
         )
 
 
-def _identified(frame: pd.DataFrame, spec: RunTableSpec, question: QuestionSpec, notes: list[str]) -> pd.DataFrame:
+def _identify(frame: pd.DataFrame, spec: RunTableSpec, question: QuestionSpec, notes: list[str]) -> pd.DataFrame:
     """The rows with the names of their variant and of their unit."""
     rows = frame.copy()
     for column, texts in spec.rename.items():
         check_column(rows, column, "rename", "the table")
         rows[column] = rows[column].map(lambda cell, texts=texts: texts.get(cell_text(cell), cell))
     if spec.name is not None:
-        rows = _named(rows, spec.name, next((column for column in spec.run if column in rows.columns), None))
+        rows = _name_by_pattern(rows, spec.name, next((column for column in spec.run if column in rows.columns), None))
     variant = _variant_columns(rows, spec, question)
     for column in variant:
         check_column(rows, column, "variant", "the table")
@@ -203,7 +203,7 @@ def _variant_columns(rows: pd.DataFrame, spec: RunTableSpec, question: QuestionS
     return tuple(str(name) for name in rows.columns if name not in used and not str(name).startswith(OURS))
 
 
-def _named(rows: pd.DataFrame, pattern: str, run: str | None) -> pd.DataFrame:
+def _name_by_pattern(rows: pd.DataFrame, pattern: str, run: str | None) -> pd.DataFrame:
     if run is None:
         raise DataError("`name` has no run to read", where="the table", remedy="Give `run`, the column of their names.")
     compiled = re.compile(pattern)
@@ -246,7 +246,7 @@ def _counting_group(task: str, within: Mapping[str, str], has: Set[str]) -> str:
     return ""
 
 
-def _asked(
+def _ask(
     rows: pd.DataFrame,
     name: str,
     asked: tuple[str, str, float, str],
@@ -257,7 +257,7 @@ def _asked(
     metric, direction, margin, baseline = asked
     where = f"question {name!r}"
     check_column(rows, metric, "metric", where)
-    rows = _compared(rows, baseline, question.variants, where)
+    rows = _compared_rows(rows, baseline, question.variants, where)
     said = list(notes)
     unit = unit_column(rows, spec)
     step = next((column for column in spec.step if column in rows.columns), None)
@@ -274,7 +274,7 @@ def _asked(
     over = list(spec.over)
     for column in over:
         check_column(rows, column, "over", where)
-    rows = rows.assign(**{FAILED: _marked(rows, spec, where)})
+    rows = rows.assign(**{FAILED: _failure_marks(rows, spec, where)})
     if step is not None:
         runs = runs_of_curves(rows, [*keys, *over], metric, step, direction, question, spec, said, where)
     else:
@@ -283,7 +283,7 @@ def _asked(
         runs = mean_over(runs, over, said, known=unit is not None)
     if unit is not None and spec.unit:
         runs = _of_both_sides(_measured_somewhere(runs, metric, unit, said), baseline, unit, spec, said)
-    numbered = runs if unit is not None else _numbered(runs)
+    numbered = runs if unit is not None else _number(runs)
     return AskedTable(
         name,
         metric,
@@ -306,7 +306,7 @@ def _unit_word(unit: str | None, spec: RunTableSpec) -> str:
     return SEED if spec.unit is None else unit
 
 
-def _compared(rows: pd.DataFrame, baseline: str, variants: Sequence[str] | None, where: str) -> pd.DataFrame:
+def _compared_rows(rows: pd.DataFrame, baseline: str, variants: Sequence[str] | None, where: str) -> pd.DataFrame:
     """The rows of the variants that are compared."""
     known = list(dict.fromkeys(rows[VARIANT]))
     for key, name in (("baseline", baseline), *(("variants", variant) for variant in variants or ())):
@@ -328,7 +328,7 @@ def _lost_zeros(name: str, known: Sequence[str]) -> str | None:
     return None
 
 
-def _marked(rows: pd.DataFrame, spec: RunTableSpec, where: str) -> list[str]:
+def _failure_marks(rows: pd.DataFrame, spec: RunTableSpec, where: str) -> list[str]:
     """Why each row is a failed run by its own account; empty for the others."""
     reasons = [""] * len(rows)
     for column, texts in spec.failed.items():
@@ -365,7 +365,7 @@ def _of_both_sides(
     return [(key, run) for key, run in runs if run.unit not in alone]
 
 
-def _numbered(runs: Sequence[Keyed]) -> list[Keyed]:
+def _number(runs: Sequence[Keyed]) -> list[Keyed]:
     counts: dict[str, int] = {}
     found = []
     for key, run in runs:

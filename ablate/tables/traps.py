@@ -181,7 +181,7 @@ def _zero(table: AskedTable, question: QuestionSpec) -> Trap | None:
     return None
 
 
-def _crashed(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+def _crashes(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """A crash that is written as a number that is worse than all others."""
     for sentinel, count, nearest, good in _sentinels(table):
         if not good:
@@ -191,7 +191,7 @@ def _crashed(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
             )
 
 
-def _unfinished(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+def _unfinished_runs(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """Runs whose status says that they did not end, and that count with a value nevertheless."""
     counted = table.rows[(table.rows[FAILED] == "") & table.rows[table.metric].map(lambda cell: not is_missing(cell))]
     run = next((name for name in (UNIT, "run") if name in counted.columns), ORIGIN)
@@ -218,7 +218,7 @@ def _opposite(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
         yield f"{table.direction} {table.metric} was declared to be better: is that the right direction?"
 
 
-def _mixed(table: AskedTable, question: QuestionSpec) -> Trap | None:
+def _mixed_columns(table: AskedTable, question: QuestionSpec) -> Trap | None:
     """A column that repeats one column in some rows and another in others."""
     from pandas import to_numeric
 
@@ -351,14 +351,14 @@ def _spread(table: AskedTable) -> str | None:
 
 _REFUSED: Mapping[str, Callable[[AskedTable, QuestionSpec], Trap | None]] = {
     "zero": _zero,
-    "mixed": _mixed,
+    "mixed": _mixed_columns,
     "percent": _percent,
     "folds": _folds,
     "summary": _summary,
 }
 
 
-def _averaged(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+def _averages(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """A metric that may be a mean over runs."""
     if (spread := _spread(table)) is not None and "group" not in table.rows.columns:
         yield (
@@ -367,7 +367,7 @@ def _averaged(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
         )
 
 
-def _unused(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+def _unused_units(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """A column that tells the rows of every variant apart in the same way, where no unit is named."""
     if table.known or table.pair is False or any(run.curve for run in table.runs):
         return
@@ -458,7 +458,7 @@ def _names(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
             yield f"variants are numbers in the column {column!r}: a name such as 007 would have lost its zeros"
 
 
-def _grouped(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+def _groups_of_processes(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """Runs of one group of a tracker, as its users make of the processes of one training, of folds and of seeds."""
     if table.known or not {"group", "id"} <= {*table.rows.columns}:
         return
@@ -471,7 +471,7 @@ def _grouped(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
         )
 
 
-def _moving(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+def _moving_baselines(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """A loop that keeps what helps: each run builds on those kept before it."""
     for name in table.rows.columns:
         if str(name).startswith(OURS):
@@ -484,7 +484,7 @@ def _moving(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
             )
 
 
-def _training(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+def _unequal_training(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """Evaluations of unequal training, or chosen by their result."""
     steps = {run.step for run in table.runs if run.step is not None and run.value is not None}
     if question.reach is not None:
@@ -503,14 +503,14 @@ def _training(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
             f"runs end at different steps ({min(steps):g} to {max(steps):g}): their last values compare unequal "
             "training; `at: shared` does not"
         )
-    if question.reach is None and (stopped := _stopped(table)):
+    if question.reach is None and (stopped := _stopped_variants(table)):
         yield (
             f"runs of {_few(stopped)} stop once they reach about the same {table.metric} (censored): it tells when "
             "they stopped; the time to the target is the question (`reach`)"
         )
 
 
-def _stopped(table: AskedTable) -> list[str]:
+def _stopped_variants(table: AskedTable) -> list[str]:
     """Variants all of whose runs end, at different steps, at the first value beyond one target."""
     found = []
     for variant in table.variants:
@@ -583,17 +583,17 @@ def _margin(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
 
 _WARNED: Sequence[Callable[[AskedTable, QuestionSpec], Iterator[str]]] = (
     _opposite,
-    _crashed,
-    _unfinished,
+    _crashes,
+    _unfinished_runs,
     _definitions,
-    _training,
+    _unequal_training,
     _far,
     _same,
     _alone,
-    _averaged,
-    _unused,
-    _grouped,
-    _moving,
+    _averages,
+    _unused_units,
+    _groups_of_processes,
+    _moving_baselines,
     _margin,
     _names,
     _lost,

@@ -44,7 +44,7 @@ def read_pairs(
     for row in source.rows(columns, bad_rows, say):
         read += 1
         splits.setdefault(_pair_key(row), row.split)
-    splits = _divided(splits, held_out)
+    splits = _divide(splits, held_out)
     # A text in several splits is kept in the test split first, then in validation, then in training.
     splits, kept = without_shared_texts(splits, (*reversed(held_out), "train"), enumerate)
     sizes = {split: kept[split] for split in ("train", *held_out)}
@@ -72,7 +72,7 @@ def _pair_key(row: Row) -> Key:
     return tuple(hashlib.sha256(text.encode()).digest() for text in row.values)
 
 
-def _divided(splits: dict[Key, str], held_out: dict[str, int]) -> dict[Key, str]:
+def _divide(splits: dict[Key, str], held_out: dict[str, int]) -> dict[Key, str]:
     existing = {*splits.values()}
     counts: dict[bytes, int] = {}
     for (text, _), split in splits.items():

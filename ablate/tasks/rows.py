@@ -154,7 +154,7 @@ def read_table(spec: TableSpec, say: Say) -> Table:
             keys[_texts_key(row)] = min(known, kept, key=lambda candidate: _RANK[candidate.split])
     if not keys:
         raise DataError("the source contains no rows", where=spec.data, remedy="Name a source that contains rows.")
-    splits = _divided(spec, keys, source_splits)
+    splits = _divide(spec, keys, source_splits)
     names = [*SPLITS, *([TEST] if spec.test_share else [])]
     splits, sizes = without_shared_texts(splits, names, lambda key: keys[key].texts)
     crossed, duplicates = crossing + len(keys) - sum(sizes.values()), read - len(keys) - crossing
@@ -181,7 +181,7 @@ def _texts_key(row: Row) -> Key:
     return (_digest(row.values[:-1]),)
 
 
-def _divided(spec: TableSpec, keys: dict[Key, _Kept], source_splits: set[str]) -> dict[Key, str]:
+def _divide(spec: TableSpec, keys: dict[Key, _Kept], source_splits: set[str]) -> dict[Key, str]:
     """Split of each row by digest: the split in the source if it has one, otherwise by hash."""
     shares = {"validation": spec.validation_share, TEST: spec.test_share}
     missing = {name: share for name, share in shares.items() if share and name not in source_splits}

@@ -42,10 +42,10 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
     """
     name = COMPRESSED.get(path.suffix, "")
     try:
-        with _open(path) as file:
+        with _open_binary(path) as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-        raise _broken(path, name, error) from None
+        raise _broken_table(path, name, error) from None
     except OSError as error:
         raise DataError(
             f"the file cannot be read ({error.strerror or error})", where=str(path), remedy="Check its permissions."
@@ -53,7 +53,7 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
     except Exception as error:
         if type(error).__name__ != "ZstdError":
             raise
-        raise _broken(path, name, error) from None
+        raise _broken_table(path, name, error) from None
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -81,7 +81,7 @@ def too_long(path: Path, what: str) -> DataError:
     )
 
 
-def _open(path: Path) -> BinaryIO:
+def _open_binary(path: Path) -> BinaryIO:
     check_regular(path, DataError)
     if path.suffix == ".gz":
         return cast(BinaryIO, gzip.open(path, "rb"))
@@ -156,7 +156,7 @@ class _WholeZstandard(io.RawIOBase):
         super().close()
 
 
-def _broken(path: Path, name: str, error: Exception) -> DataError:
+def _broken_table(path: Path, name: str, error: Exception) -> DataError:
     return DataError(
         f"this is not a complete {name} file ({error})", where=str(path), remedy="Compress the text again."
     )

@@ -260,7 +260,7 @@ def cut(batch: Batch, rows: int) -> Iterator[Batch]:
         yield {name: values[:, first : first + rows] for name, values in batch.items()}
 
 
-def joined(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
+def join_batches(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
     """Batches [B, ...], with consecutive ones of equal shape joined to at most this many rows, in order."""
     kept: list[Batch] = []
     for batch in batches:
@@ -368,7 +368,7 @@ def evaluate(
     if parts and len(of_parts) == PARTS:
         if len(rows) == PARTS and rows[-1] < rows[0]:
             _add(of_parts[-2], of_parts.pop())
-        by_part = _gathered(metrics for part in of_parts if (metrics := _metrics_if_scored(task, part)) is not None)
+        by_part = _gather(metrics for part in of_parts if (metrics := _metrics_if_scored(task, part)) is not None)
     metrics = _metrics(task, sums) if sums else {}
     return Evaluation(metrics, by_part, _of_examples(task, sums, metrics, examples))
 
@@ -378,7 +378,7 @@ def _add(into: dict[str, Tensor], totals: dict[str, Tensor]) -> None:
         into[name] = into[name] + total.double() if name in into else total.double()
 
 
-def _gathered(of_each: Iterable[dict[str, list[float]]]) -> dict[str, list[list[float]]]:
+def _gather(of_each: Iterable[dict[str, list[float]]]) -> dict[str, list[list[float]]]:
     """Metric to its values in each of several evaluations, for every position there."""
     found: dict[str, list[list[float]]] = {}
     for metrics in of_each:
@@ -413,12 +413,12 @@ def _of_examples(
     """Metric to its value of each example, for every position; see `Evaluation.windows`."""
     found = {
         name: [list(values) for values in zip(*of_each, strict=True)]
-        for name, of_each in _gathered(_metrics(task, totals) for totals in examples).items()
+        for name, of_each in _gather(_metrics(task, totals) for totals in examples).items()
     }
     weighted = {name for name, values in found.items() if not all(map(_is_mean, whole[name], values))}
     if not weighted or len(examples) < 2:
         return found
-    without = _gathered(
+    without = _gather(
         _metrics(task, {name: total - totals[name] for name, total in sums.items()}) for totals in examples
     )
     for name in weighted:

@@ -81,7 +81,7 @@ class PackOptimizer:
                 self._parts.append(part)
                 if spec.moves_on_sphere(info):
                     self._on_spheres.add(part.view)
-                options = _scaled(spec.options(info), scaling(info, spec.scaled_growth(info.role)))
+                options = _scale_options(spec.options(info), scaling(info, spec.scaled_growth(info.role)))
                 options["lr"] *= spec.rates.factor(info, depth)
                 views.setdefault(tuple(options.items()), []).append(part.view)
             for items, members in views.items():
@@ -205,7 +205,7 @@ def check_packages(optimizer: OptimizerSpec) -> None:
         require(optimizer.extra, f"the optimizer `{optimizer.kind_name()}`", where="training.optimizer.kind")
 
 
-def _scaled(options: Mapping[str, Any], by: RateScaling) -> dict[str, Any]:
+def _scale_options(options: Mapping[str, Any], by: RateScaling) -> dict[str, Any]:
     """The options of a parameter, multiplied by what its parametrisation says, as far as the optimizer has them."""
     factors = {"lr": by.lr, "weight_decay": by.weight_decay, "eps": by.eps}
     return {name: value * factors[name] if name in factors else value for name, value in options.items()}

@@ -26,7 +26,7 @@ from ablate.training.batches import Batches, DropoutRandomness, Totals, totals
 from ablate.training.block_recordings import look_inside
 from ablate.training.events import Diverged, Measurement, State
 from ablate.training.members import Member, assemble, compact, frozen_counts
-from ablate.training.objective import Evaluation, Objective, evaluate, joined, rounded_weights
+from ablate.training.objective import Evaluation, Objective, evaluate, join_batches, rounded_weights
 from ablate.training.optimizer import PackOptimizer, WeightAverage, optimizer_order
 from ablate.training.program import (
     BuildProgram,
@@ -205,7 +205,7 @@ class Pack:
             transferred = any(member.variant.training.init_from is not None for member in self.members)
             validation = self.task.validation_batches(self.training.batch_size)
             if not at_end:  # the parts of the last evaluation are of training batches
-                validation = joined(validation, self._objective.evaluated_rows(self.model, len(self.positions)))
+                validation = join_batches(validation, self._objective.evaluated_rows(self.model, len(self.positions)))
             evaluation = self._evaluate(validation, parts=at_end, windows=at_end and transferred)
             metrics = dict(evaluation.metrics)
             if at_end:

@@ -254,14 +254,14 @@ class GraphProgram(Program):
         Copies are on the CPU, so that the GPU needs no more memory.
         """
         tensors = [*changed.weights, *changed.others]
-        before, states = _copied(tensors), [generator.get_state() for generator in changed.random]
+        before, states = _copy(tensors), [generator.get_state() for generator in changed.random]
         batch, loss = self._inputs, self._eager_beside_the_graph()
         if loss is None:
             _put(tensors, before, changed.random, states)
             self._drop(_NO_MEMORY)
             with torch.enable_grad():
                 return self._compute(batch)
-        after, drawn = _copied(tensors), [generator.get_state() for generator in changed.random]
+        after, drawn = _copy(tensors), [generator.get_state() for generator in changed.random]
         _put(tensors, before, changed.random, states)
         assert self._graph is not None, "a step was captured"
         self._graph.replay()
@@ -327,7 +327,7 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def _copied(tensors: Sequence[Tensor]) -> list[Tensor]:
+def _copy(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [tensor.detach().to("cpu", copy=True) for tensor in tensors]
 
 

@@ -102,7 +102,7 @@ class RateCurve:
         return self.best in (min(self.losses), max(self.losses))
 
 
-def resized(space: SpaceSpec, dimension: Dimension, size: int) -> VariantSpec:
+def resize(space: SpaceSpec, dimension: Dimension, size: int) -> VariantSpec:
     """The baseline of a space with another width, at which heads are as wide as before, or another depth.
 
     Raises:
@@ -134,23 +134,23 @@ def sizes_of(space: SpaceSpec, widths: Sequence[float], depths: Sequence[float])
         depths = [model.depth * times for times in _TIMES] if model.initialiser.scales_depth else []
     wanted: list[tuple[Dimension, int]] = [("width", int(size)) for size in widths]
     wanted += [("depth", int(size)) for size in depths]
-    return {(dimension, size): resized(space, dimension, size) for dimension, size in wanted}
+    return {(dimension, size): resize(space, dimension, size) for dimension, size in wanted}
 
 
 def with_rates(variant: VariantSpec, factor: float, steps: int | None = None) -> VariantSpec:
     """The variant with all its learning rates multiplied by a factor, and another number of steps."""
     plain = variant.model_dump(mode="json")
     training = plain["training"]
-    training["optimizer"] = _multiplied(training["optimizer"], factor)
+    training["optimizer"] = _multiply_rates(training["optimizer"], factor)
     training["evaluations"] = 1
     training["steps"] = steps or training["steps"]
     return VariantSpec.model_validate(plain)
 
 
-def _multiplied(plain: Mapping[str, Any], factor: float) -> dict[str, Any]:
+def _multiply_rates(plain: Mapping[str, Any], factor: float) -> dict[str, Any]:
     """Plain data of an optimizer with every `lr` multiplied, nested ones included."""
     return {
-        name: value * factor if name == "lr" else _multiplied(value, factor) if isinstance(value, dict) else value
+        name: value * factor if name == "lr" else _multiply_rates(value, factor) if isinstance(value, dict) else value
         for name, value in plain.items()
     }
 
@@ -220,7 +220,7 @@ def _outputs(pack: Pack) -> dict[str, list[Tensor]]:
         "logits": [pack.model],
     }
     outputs: dict[str, list[Tensor]] = {name: [] for name, of in modules.items() if of}
-    with _listening({module: outputs[name] for name, of in modules.items() for module in of}):
+    with _record_outputs({module: outputs[name] for name, of in modules.items() for module in of}):
         pack.model.eval()
         pack.outputs_of_validation(_ROWS)
         pack.model.train()
@@ -228,7 +228,7 @@ def _outputs(pack: Pack) -> dict[str, list[Tensor]]:
 
 
 @contextmanager
-def _listening(to: Mapping[nn.Module, list[Tensor]]) -> Iterator[None]:
+def _record_outputs(to: Mapping[nn.Module, list[Tensor]]) -> Iterator[None]:
     """Within it the outputs of modules are added to lists, in the order of the calls."""
 
     def keep(tensors: list[Tensor]) -> Callable[[nn.Module, Any, Any], None]:

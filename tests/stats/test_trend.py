@@ -8,7 +8,7 @@ from scipy import stats
 
 from ablate.stats import summarise
 from ablate.stats.hidden_noise import draw_variance
-from ablate.stats.trend import MOVING, bends, course_word, falling, movements, slopes, steps
+from ablate.stats.trend import MOVING, bends, course_word, fit_non_increasing, movements, slopes, steps
 
 
 def test_agrees_with_numpy() -> None:
@@ -163,9 +163,9 @@ def test_the_falling_curve_is_the_nearest_one() -> None:
             for at in range(size)
         ]
         found, start = [], 0
-        for last, mean in falling(values.tolist()):
+        for last, mean in fit_non_increasing(values.tolist()):
             found += [mean] * (last + 1 - start)
             start = last + 1
         assert found == pytest.approx(slow)
-    assert falling([]) == []
-    assert falling([3.0, 3.0, 1.0]) == [(0, 3.0), (1, 3.0), (2, 1.0)], "what does not rise is not pooled"
+    assert fit_non_increasing([]) == []
+    assert fit_non_increasing([3.0, 3.0, 1.0]) == [(0, 3.0), (1, 3.0), (2, 1.0)], "what does not rise is not pooled"

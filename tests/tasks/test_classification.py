@@ -19,7 +19,7 @@ from ablate.errors import DataError
 from ablate.spec.variant import VariantSpec
 from ablate.tasks import scores
 from ablate.tasks.classification import Classification, ClassificationSpec
-from ablate.tasks.rows import _divided, _Kept, read_table
+from ablate.tasks.rows import _divide, _Kept, read_table
 
 WORDS = ["eins", "zwei", "drei", "vier", "fuenf", "sechs"]
 
@@ -243,10 +243,10 @@ def test_every_split_of_few_rows_or_labels_has_its_share_or_one(
     kept = {key: _Kept(key, label, "", "") for key, label in rows.items()}
     if count == 2 and tested:
         with pytest.raises(DataError, match=f"2 {what}s cannot be split .*expected at least three different {what}s"):
-            _divided(asked, kept, {""})
+            _divide(asked, kept, {""})
         return
     found = dict[str, set[object]]()
-    for key, split in _divided(asked, kept, {""}).items():
+    for key, split in _divide(asked, kept, {""}).items():
         found.setdefault(split, set()).add(rows[key] if by_label else key)
     validation = max(1, min(round(shares[0] * count), count - 1 - tested))
     test = max(1, min(round(shares[1] * count), count - 1 - validation)) if tested else 0

@@ -26,7 +26,7 @@ from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.scores import nats
 from ablate.training.members import Member
-from ablate.training.objective import Evaluation, Objective, evaluate, joined
+from ablate.training.objective import Evaluation, Objective, evaluate, join_batches
 from ablate.training.pack import Pack
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def test_evaluations_before_the_last_join_batches_of_the_same_windows(
 
 def test_batches_are_joined_up_to_a_number_of_rows_and_only_where_their_shapes_agree() -> None:
     batches = [{"inputs": torch.full((rows, length), number)} for number, (rows, length) in enumerate(SHAPES)]
-    made = list(joined(batches, 5))
+    made = list(join_batches(batches, 5))
     assert [tuple(batch["inputs"].shape) for batch in made] == [(4, 3), (2, 3), (1, 4), (7, 4)]
     assert torch.cat([batch["inputs"].flatten() for batch in made]).tolist() == [
         number for number, (rows, length) in enumerate(SHAPES) for _ in range(rows * length)

@@ -15,7 +15,7 @@ from ablate.training.transfer import (
     RateCurve,
     check_coordinates,
     grid_steps_apart,
-    resized,
+    resize,
     with_rates,
 )
 
@@ -85,13 +85,13 @@ def test_the_best_rate_of_each_size_is_compared_on_the_grid() -> None:
 
 
 def test_a_wider_baseline_has_more_heads_and_a_deeper_one_the_same() -> None:
-    wider = {size: resized(space(), "width", size).model for size in (4, 16, 32)}
+    wider = {size: resize(space(), "width", size).model for size in (4, 16, 32)}
     assert {size: (model.width, model.heads, model.depth) for size, model in wider.items()} == {
         4: (4, 1, 1),
         16: (16, 4, 1),
         32: (32, 8, 1),
     }
-    deeper = resized(space(), "depth", 3).model
+    deeper = resize(space(), "depth", 3).model
     assert (deeper.width, deeper.heads, deeper.depth) == (8, 2, 3)
 
 

@@ -149,7 +149,7 @@ class Retention(nn.Module):
         position = torch.arange(first, first + x.shape[-2], dtype=self.theta.dtype, device=x.device)
         angle = position[:, None] * self.theta  # [T, d_h // 2]
         sine, cosine = angle.sin().to(q.dtype), angle.cos().to(q.dtype)
-        return _rotated(q, cosine, sine) / math.sqrt(q.shape[-1]), _rotated(k, cosine, sine), v
+        return _rotate(q, cosine, sine) / math.sqrt(q.shape[-1]), _rotate(k, cosine, sine), v
 
     def _project_output(self, x: Tensor, y: Tensor) -> Tensor:
         """Norm, gate and output projection: [K, B, H, T, e] to [K, B, T, D]."""
@@ -185,7 +185,7 @@ class Retention(nn.Module):
         return torch.expm1(counts * decay) / torch.expm1(decay)
 
 
-def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+def _rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Each pair of channels rotated by the angle of its token, [..., T, d_h]; cosines and sines [T, d_h // 2]."""
     turning = 2 * cosine.shape[-1]
     even, odd = x[..., 0:turning:2], x[..., 1:turning:2]

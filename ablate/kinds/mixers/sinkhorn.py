@@ -85,7 +85,7 @@ class Sinkhorn(AttentionProjections):
         filled = real.any(2, keepdim=True) & real.any(3, keepdim=True)  # some block has a real token at this position
         sources = [
             Keys(k, v, real.mT | (at == of)),  # a token always sees itself, so that no row is empty
-            Keys(_sorted(sorting, k * real), _sorted(sorting, v * real), filled.mT),
+            Keys(_mix_blocks(sorting, k * real), _mix_blocks(sorting, v * real), filled.mT),
         ]
         return self.project_output(join_blocks(attend(q, sources), x.shape[-2]))
 
@@ -109,6 +109,6 @@ def sinkhorn(logits: Tensor, iterations: int) -> Tensor:
     return logits.exp()
 
 
-def _sorted(sorting: Tensor, part: Tensor) -> Tensor:
+def _mix_blocks(sorting: Tensor, part: Tensor) -> Tensor:
     """Blocks [P, H, n, b, d] mixed by S [P, H, n, n]."""
     return (sorting @ part.flatten(-2)).view(*sorting.shape[:-1], *part.shape[-2:])

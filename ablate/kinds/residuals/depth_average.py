@@ -186,11 +186,11 @@ class WeightedSum(Packed):
         weights = self.weight.view(self.pack, 1, 1, -1)
         if self.inner is not None and self.outer is not None:
             weights = self.outer(F.gelu(self.inner(F.rms_norm(own, own.shape[-1:], eps=_EPS)))) + weights
-        sums = [_summed(one.unsqueeze(-2).unbind(-1), read) for one in weights.chunk(self.ways, -1)]
+        sums = [_weighted_sum(one.unsqueeze(-2).unbind(-1), read) for one in weights.chunk(self.ways, -1)]
         return sums[0] if self.ways == 1 else torch.stack(sums, -2)
 
 
-def _summed(weights: Sequence[Tensor], read: Sequence[Tensor]) -> Tensor:
+def _weighted_sum(weights: Sequence[Tensor], read: Sequence[Tensor]) -> Tensor:
     """The weighted sum; the last one is its first term."""
     total = weights[-1] * read[-1]
     for weight, x in zip(weights[:-1], read[:-1], strict=True):

@@ -263,13 +263,13 @@ def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str,
 def _mixer_cost(spec: MixerSpec, context: LayerContext, length: int) -> Cost:
     """The cost of a mixer, counted once for the many variants of a plan that have it."""
     try:
-        return _counted(type(spec).cost, spec, context, length)
+        return _count(type(spec).cost, spec, context, length)
     except TypeError:  # a field that cannot be hashed, such as a list
         return spec.cost(context, length)
 
 
 @lru_cache(maxsize=256)
-def _counted(
+def _count(
     cost: Callable[[MixerSpec, LayerContext, int], Cost], spec: MixerSpec, context: LayerContext, length: int
 ) -> Cost:
     return cost(spec, context, length)

@@ -55,7 +55,7 @@ def _lay_out(picture: Drawing, slots: Slots, arrangement: str, note: str) -> Dra
     draw()
     if note:
         picture.notes.append(Note(0, 2, note, "kept", "middle"))
-    return _shifted(picture)
+    return _shift_to_origin(picture)
 
 
 def _column_of(part: str) -> list[str]:
@@ -252,7 +252,7 @@ def _row_width(row: list[SlotPart]) -> int:
     return sum(len(part.label) + 2 for part in row) + len(row) - 1
 
 
-def _shifted(picture: Drawing) -> Drawing:
+def _shift_to_origin(picture: Drawing) -> Drawing:
     """The same with the leftmost and topmost cell at (0, 0)."""
     xs = [box.x for box in picture.boxes] + [x for line in picture.lines for x, _ in line.points]
     ys = [box.y for box in picture.boxes] + [y for line in picture.lines for _, y in line.points]

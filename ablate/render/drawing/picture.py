@@ -274,15 +274,18 @@ def _rows(block: BlockSpec) -> dict[str, Rows]:
     )
     shown = tuple((slot, label) for slot, label in settings if label)
     places = block.convolutions
-    mixer = _convolved(("input", places.before_mixer), ("k", places.on_key), ("q, k, v", places.on_qkv))
-    mlp = _convolved(("input", places.before_mlp), ("hidden", places.in_mlp))
+    mixer = _convolution_rows(("input", places.before_mixer), ("k", places.on_key), ("q, k, v", places.on_qkv))
+    mlp = _convolution_rows(("input", places.before_mlp), ("hidden", places.in_mlp))
     return {
-        "mixer": ((shown,) if shown else ()) + mixer + block.mixer.parts() + _convolved(("output", places.after_mixer)),
-        "mlp": mlp + block.mlp.parts() + _convolved(("output", places.after_mlp)) if block.mlp.present else (),
+        "mixer": ((shown,) if shown else ())
+        + mixer
+        + block.mixer.parts()
+        + _convolution_rows(("output", places.after_mixer)),
+        "mlp": mlp + block.mlp.parts() + _convolution_rows(("output", places.after_mlp)) if block.mlp.present else (),
     }
 
 
-def _convolved(*places: tuple[str, ConvolutionSpec | None]) -> Rows:
+def _convolution_rows(*places: tuple[str, ConvolutionSpec | None]) -> Rows:
     """A row for each convolution of a sub-layer."""
     return tuple(((f"convolution of {name}", f"{name}: {spec.label()}"),) for name, spec in places if spec is not None)
 

@@ -157,11 +157,13 @@ def differences_table(differences: Sequence[Difference], left: str, right: str) 
     """A row for each path; `left` and `right` are the headings of its values."""
     table = plain_table(2, ("path", left, right))
     for difference in differences:
-        table.add_row(plain(difference.path), *(plain(_written(difference.values, side), "cyan") for side in (0, 1)))
+        table.add_row(
+            plain(difference.path), *(plain(_write_values(difference.values, side), "cyan") for side in (0, 1))
+        )
     return table
 
 
-def _written(values: dict[int, Any], side: int) -> str:
+def _write_values(values: dict[int, Any], side: int) -> str:
     if side not in values:
         return MISSING
     value = values[side]

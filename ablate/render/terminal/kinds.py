@@ -145,10 +145,10 @@ def compared_line(imported: Imported, compared: Compared | None, *, weights: boo
     spec, clause = imported.spec, imported.architecture.dropout
     drops = spec.dropout or any(block.dropout for block in spec.blocks)
     of_training = f" In training its dropout is not quite that of transformers: {clause}." if clause and drops else ""
-    return _compared(imported, compared, weights=weights) + of_training
+    return _comparison_in_words(imported, compared, weights=weights) + of_training
 
 
-def _compared(imported: Imported, compared: Compared | None, *, weights: bool) -> str:
+def _comparison_in_words(imported: Imported, compared: Compared | None, *, weights: bool) -> str:
     if not weights:
         return "The weights were not read: the model starts from random ones."
     if imported.architecture.own:

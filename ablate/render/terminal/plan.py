@@ -125,7 +125,7 @@ def plan_json(
                 "variant": trial.variant.name,
                 "seed": trial.seed,
                 "flops": _flops(trial.variant),
-                "seconds": _rounded(forecast.seconds(trial)),
+                "seconds": _round(forecast.seconds(trial)),
                 "done": trial.key in forecast.done,
             }
             for trial in plan.trials
@@ -139,7 +139,7 @@ def plan_json(
                 "variant": trial.variant.name,
                 "seed": trial.seed,
                 "flops": _flops(trial.variant),
-                "seconds": _rounded(forecast.seconds(trial)),
+                "seconds": _round(forecast.seconds(trial)),
             }
             for trial in plan.later
         ],
@@ -152,7 +152,7 @@ def plan_json(
             {"kind": one.change.kind, "what": one.change.what, "trials": one.trials, "accepted": one.accepted}
             for one in changed
         ],
-        "seconds": _rounded(forecast.total(plan)),
+        "seconds": _round(forecast.total(plan)),
         "basis": forecast.basis,
         "further_trials": plan.further,
     }
@@ -161,7 +161,7 @@ def plan_json(
     return planned
 
 
-def _rounded(seconds: float) -> float | None:
+def _round(seconds: float) -> float | None:
     return round(seconds, 3) if math.isfinite(seconds) else None
 
 

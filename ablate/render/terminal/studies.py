@@ -197,14 +197,14 @@ def _table(status: Status) -> Table:
             plain(str(trial.seed)),
             plain(f"{'-' if trial.step is None else trial.step}{f'/{trial.steps}' if trial.steps else ''}"),
             plain("-" if trial.val_loss is None else f"{trial.val_loss:.3f}"),
-            plain(_used(trial)),
+            plain(_use_in_words(trial)),
             plain(duration(since)),
             plain(_where(trial)),
         )
     return table
 
 
-def _used(trial: RunningTrial) -> str:
+def _use_in_words(trial: RunningTrial) -> str:
     """The share of its device's peak; where that is not known, the arithmetic a second."""
     share = utilisation_of(trial)
     if share is not None:

@@ -170,7 +170,7 @@ _MOVED: dict[str, str] = {}
 
 
 @contextmanager
-def moved(address: str, place: str) -> Iterator[None]:
+def read_from(address: str, place: str) -> Iterator[None]:
     """Within it, the data of an address is read from another place. Specs, and so the keys of trials, stay as they are.
 
     Args:

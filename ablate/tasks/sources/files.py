@@ -71,7 +71,7 @@ class Files(Source):
         if "train" in splits.values():
             unread = {"", *(() if self.with_test else (TEST,))}
             if left_out := [name for path, name in files if splits[path] in unread]:
-                say(f"Left out because other files are named `train`: {_listed(left_out)}")
+                say(f"Left out because other files are named `train`: {_list_names(left_out)}")
             files = [(path, name) for path, name in files if splits[path] not in unread]
         else:
             splits = dict.fromkeys(splits, "")
@@ -105,7 +105,7 @@ class Files(Source):
             data = tables or texts
             if other := [name for path, name in files if (path, name) not in data]:
                 reason = "there are tables" if tables else "they describe the data"
-                say(f"Left out of the folder because {reason}: {_listed(other)} (a glob reads them)")
+                say(f"Left out of the folder because {reason}: {_list_names(other)} (a glob reads them)")
             return data
         if root.is_file():
             return [(root, root.name)]
@@ -147,7 +147,7 @@ def _fixed_parts(pattern: Path) -> Iterator[str]:
         yield part
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = len(names) - _LISTED_NAMES
     return ", ".join(names[:_LISTED_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 

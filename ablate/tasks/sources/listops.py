@@ -95,7 +95,7 @@ def grow_trees(draws: Draws, count: int, shortest: int, longest: int) -> list[Tr
     lengths, values = _measure(levels)
     kept = (lengths[0] > shortest) & (lengths[0] < longest)
     ends = np.cumsum(np.where(kept, lengths[0], 0))
-    tokens = _written(levels, lengths, np.where(kept, ends - lengths[0], -1), int(ends[-1]))
+    tokens = _write(levels, lengths, np.where(kept, ends - lengths[0], -1), int(ends[-1]))
     pieces = np.split(tokens, ends[kept][:-1]) if kept.any() else []
     return [Tree(piece, value) for piece, value in zip(pieces, values[kept].tolist(), strict=True)]
 
@@ -126,13 +126,13 @@ def _measure(levels: list[_Level]) -> tuple[list[NDArray[np.int64]], NDArray[np.
         length, value = np.ones(level.operator.size, dtype=np.int64), level.digit.copy()
         if is_operator.any():
             length[is_operator] = 2 + np.add.reduceat(below_lengths, level.first_child)
-            value[is_operator] = _applied(level.operator[is_operator], level.first_child, below_values)
+            value[is_operator] = _apply(level.operator[is_operator], level.first_child, below_values)
         lengths.insert(0, length)
         below_lengths, below_values = length, value
     return lengths, below_values
 
 
-def _applied(operator: NDArray[np.int64], first: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
+def _apply(operator: NDArray[np.int64], first: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
     """The value of each operator applied to its children."""
     counts = np.diff(np.append(first, values.size))
     owner = np.repeat(np.arange(first.size), counts)
@@ -142,7 +142,7 @@ def _applied(operator: NDArray[np.int64], first: NDArray[np.int64], values: NDAr
     return np.choose(operator, results)
 
 
-def _written(
+def _write(
     levels: list[_Level], lengths: list[NDArray[np.int64]], starts: NDArray[np.int64], total: int
 ) -> NDArray[np.uint8]:
     """Concatenated tokens of the trees, written top-down; trees that start at -1 are omitted."""

@@ -16,7 +16,7 @@ from pydantic import Field
 from ablate.errors import DataError
 from ablate.locations import check_regular, typed_path
 from ablate.tasks.tokenizers import FILE, LookupTokenizer, Tokenizer, TokenizerSpec, units
-from ablate.tasks.tokenizers.subwords import UNKNOWN, filled, read_saved, trained
+from ablate.tasks.tokenizers.subwords import UNKNOWN, check_size, read_saved, train_on
 
 if TYPE_CHECKING:
     import tokenizers
@@ -46,7 +46,7 @@ class BpeSpec(TokenizerSpec):
             show_progress=False,
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         )
-        return filled(trained(model, texts, trainer), self.vocab_size)
+        return check_size(train_on(model, texts, trainer), self.vocab_size)
 
     def load(self, folder: Path) -> Tokenizer:
         """Read the merges."""
@@ -95,7 +95,7 @@ class WordPieceSpec(TokenizerSpec):
             return tokenizer
 
         # A new model, because the trained one treats the pieces within words as special tokens.
-        return filled(model(trained(model(), texts, trainer).get_vocab()), self.vocab_size)
+        return check_size(model(train_on(model(), texts, trainer).get_vocab()), self.vocab_size)
 
     def load(self, folder: Path) -> Tokenizer:
         """Read the pieces."""

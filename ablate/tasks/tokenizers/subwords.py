@@ -110,13 +110,13 @@ class SubwordTokenizer(Tokenizer):
         return str(self._model.to_str())
 
 
-def trained(model: tokenizers.Tokenizer, texts: Iterable[str], trainer: Any) -> tokenizers.Tokenizer:
+def train_on(model: tokenizers.Tokenizer, texts: Iterable[str], trainer: Any) -> tokenizers.Tokenizer:
     """Train the model on texts and return it."""
     model.train_from_iterator((piece for text in texts for piece in _pieces(text)), trainer)
     return model
 
 
-def filled(model: tokenizers.Tokenizer, size: int) -> Tokenizer:
+def check_size(model: tokenizers.Tokenizer, size: int) -> Tokenizer:
     """The tokenizer of a trained model, after checking that it has exactly `size` ids.
 
     Raises:

@@ -84,7 +84,7 @@ def compare(folder: Path, imported: Imported) -> Compared:
             expected = _logits(theirs, texts)
             moved = expected if double else _logits(_round_another_way(theirs), texts)
         except Exception as error:  # whatever their code does with settings that it does not allow
-            raise _refused("run", folder, error) from None
+            raise _refusal("run", folder, error) from None
         logits = [ours.eval()(*arguments)[0][real] for _, arguments, real in texts]
     found = []
     for length, wanted, rounded, got in zip(lengths, expected, moved, logits, strict=True):
@@ -211,7 +211,7 @@ def _theirs(folder: Path, imported: Imported, dtype: torch.dtype) -> Any:
             **imported.architecture.exactly,
         )
     except Exception as error:  # as above
-        raise _refused("read", folder, error) from None
+        raise _refusal("read", folder, error) from None
     for name, twin in imported.architecture.tied_names(imported.config).items():
         if name in loaded["missing_keys"]:  # then their class makes it anew: Kimi Linear's ties nothing
             parent, _, last = name.rpartition(".")
@@ -220,7 +220,7 @@ def _theirs(folder: Path, imported: Imported, dtype: torch.dtype) -> Any:
     return model.eval()
 
 
-def _refused(verb: str, folder: Path, error: Exception) -> DataError:
+def _refusal(verb: str, folder: Path, error: Exception) -> DataError:
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return DataError(
         f"`transformers` cannot {verb} this model ({reason})",

@@ -110,8 +110,13 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
     except Exception as error:  # the configuration classes of `transformers` raise errors of many types
         why = _reason(error)
     named = [path[-1] for path in paths(plain) if re.search(_as_written(path[-1]), why, re.IGNORECASE)]
-    blamed = (named if "for field" in why else []) or _blamed(plain, where, 1) or named or _blamed(plain, where, 2)
-    blamed = blamed or list(_mentioned(plain, where, why))
+    blamed = (
+        (named if "for field" in why else [])
+        or _settings_to_blame(plain, where, 1)
+        or named
+        or _settings_to_blame(plain, where, 2)
+    )
+    blamed = blamed or list(_settings_mentioned(plain, where, why))
     names = " and ".join([*(f"`{name}`" for name in dict.fromkeys(blamed)), *_defaults_blamed(plain, where, why)])
     raise DataError(
         f"{names or 'its settings'}: this is not a valid model ({why})",
@@ -158,27 +163,27 @@ def _understood(plain: Mapping[str, Any], where: str) -> Imported:
     return Imported(architecture, config, model, spec, vocabulary, context)
 
 
-def _blamed(plain: Mapping[str, Any], where: str, together: int) -> list[str]:
+def _settings_to_blame(plain: Mapping[str, Any], where: str, together: int) -> list[str]:
     """The settings, so many together, without which, or with 1 in whose place, the others make a model."""
     blamed: list[str] = []
     for places in itertools.combinations(paths(plain), together):
         names = [".".join(path) for path in places]
         if any(inside.startswith(f"{name}.") for inside in blamed for name in names):
             continue  # what is inside of it is named already
-        if any(_makes_a_model(_changed(plain, places, one), where) for one in (False, True)):
+        if any(_makes_a_model(_without(plain, places, one), where) for one in (False, True)):
             blamed += names
             if together > 1:
                 break
     return blamed
 
 
-def _mentioned(plain: Mapping[str, Any], where: str, why: str) -> Iterator[str]:
+def _settings_mentioned(plain: Mapping[str, Any], where: str, why: str) -> Iterator[str]:
     """The settings whose value the reason has, and without which it is another: where several are wrong at once."""
     for path in paths(plain):
         value = functools.reduce(lambda inner, key: inner[key], path, plain)
         if isinstance(value, int | float | str) and re.search(rf"(?<![\w.]){re.escape(str(value))}(?![\w.])", why):
             try:
-                _understood(_changed(plain, (path,), one=False), where)
+                _understood(_without(plain, (path,), one=False), where)
             except Exception as error:
                 if _reason(error) == why:
                     continue
@@ -193,7 +198,7 @@ def _defaults_blamed(plain: Mapping[str, Any], where: str, why: str) -> Iterator
             yield f"`{name}` ({default} where it is left out)"
 
 
-def _changed(plain: Mapping[str, Any], places: Iterable[tuple[str, ...]], one: bool) -> dict[str, Any]:
+def _without(plain: Mapping[str, Any], places: Iterable[tuple[str, ...]], one: bool) -> dict[str, Any]:
     """The settings without those at some places, or with 1 there."""
     changed = copy.deepcopy(dict(plain))
     for path in places:

@@ -355,21 +355,21 @@ def resolve(plain: Mapping[str, Any], where: str) -> Config:
     for name, neutral in _NEUTRAL.items():
         if plain.get(name, neutral) != neutral:
             raise Config({}, plain, Fields({}, {}), where).refuse(name, f"only {neutral!r} can be read", plain[name])
-    if not has_classes() or kind not in _stored():
-        fields = _stored().get(kind, Fields({}, {}))
+    if not has_classes() or kind not in _stored_fields():
+        fields = _stored_fields().get(kind, Fields({}, {}))
         return Config(_filled_in(plain, fields, where), plain, fields, where)
     config_class = _config_class(kind)
     with _Quiet():
         config = config_class.from_dict(json.loads(json.dumps(plain)))
         if getattr(config, "rope_parameters", None):
             config.standardize_rope_params()  # as the modelling code does, now that all settings are there
-    return Config(vars(config), plain, _declared(config_class), where)
+    return Config(vars(config), plain, _fields_of_class(config_class), where)
 
 
 def defaults_taken(plain: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a `config.json` whose `model_type` is known leaves out, with their defaults."""
     kind = plain["model_type"]
-    fields = _declared(_config_class(kind)) if has_classes() else _stored().get(kind, Fields({}, {}))
+    fields = _fields_of_class(_config_class(kind)) if has_classes() else _stored_fields().get(kind, Fields({}, {}))
     given = {fields.names.get(name, name) for name in plain}
     theirs = {ours: name for name, ours in fields.names.items()}
     return {theirs.get(name, name): default for name, default in fields.defaults.items() if name not in given}
@@ -420,7 +420,7 @@ def _config_class(kind: str) -> Any:
     return CONFIG_MAPPING[kind]
 
 
-def _declared(config_class: Any) -> Fields:
+def _fields_of_class(config_class: Any) -> Fields:
     names = dict(config_class.attribute_map)
     declared = {
         field.name: None if field.default is dataclasses.MISSING else field.default
@@ -430,14 +430,14 @@ def _declared(config_class: Any) -> Fields:
 
 
 @functools.cache
-def _stored() -> dict[str, Fields]:
+def _stored_fields() -> dict[str, Fields]:
     plain = json.loads(_STORED.read_text(encoding="utf-8"))
     return {kind: Fields(one["defaults"], one["names"], one["rope"]) for kind, one in plain.items()}
 
 
 def declared(kind: str) -> frozenset[str]:
     """The settings that the configuration class of a model declares, by the names that `transformers` writes."""
-    return frozenset(_stored()[kind].defaults)
+    return frozenset(_stored_fields()[kind].defaults)
 
 
 class _Quiet:
@@ -459,7 +459,7 @@ def stored_text(kinds: Iterable[str]) -> str:
     """The content of `settings.json`: the fields of the configuration classes of these models."""
 
     def one(kind: str) -> dict[str, Any]:
-        fields = _declared(_config_class(kind))
+        fields = _fields_of_class(_config_class(kind))
         defaults = {name: value for name, value in fields.defaults.items() if name not in HARMLESS - {"pad_token_id"}}
         with _Quiet():
             rope = getattr(_config_class(kind)(), "rope_parameters", None) or {}
@@ -478,7 +478,7 @@ def paths(plain: Mapping[str, Any], place: tuple[str, ...] = ()) -> Iterator[tup
 
 def main() -> None:
     """Print the content of `settings.json` for every architecture that it has, and for those that are named."""
-    sys.stdout.write(stored_text(sorted({*_stored(), *sys.argv[1:]})))
+    sys.stdout.write(stored_text(sorted({*_stored_fields(), *sys.argv[1:]})))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from phi_attention import LENGTHS, D, H, noise, trained
 from slow_forms import assert_equal_forms
 from torch import Tensor, nn
 
-from ablate.kinds.mixers.retention import RetentionSpec, _rotated
+from ablate.kinds.mixers.retention import RetentionSpec, _rotate
 
 SETTINGS = {
     "paper": RetentionSpec(),
@@ -92,6 +92,6 @@ def test_retention_beyond_a_chunk_is_its_recurrence() -> None:
 def test_last_channel_of_an_odd_head_is_not_rotated() -> None:
     x = torch.randn(1, 1, 3, 7, 7, generator=torch.Generator().manual_seed(0))
     angle = torch.arange(7.0)[:, None] * torch.tensor([1.0, 0.3, 0.1])
-    turned_x = _rotated(x, angle.cos(), angle.sin())
+    turned_x = _rotate(x, angle.cos(), angle.sin())
     assert torch.equal(turned_x[..., -1], x[..., -1])
     torch.testing.assert_close(turned_x.norm(dim=-1), x.norm(dim=-1))
