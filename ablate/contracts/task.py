@@ -17,6 +17,7 @@ from ablate.contracts.contract import Contract, by_name, round_trips_through_jso
 from ablate.locations import temporary_folder
 from ablate.nn.model import build_model
 from ablate.spec.model import ModelSpec
+from ablate.spec.suite import is_accuracy
 from ablate.spec.task import TASKS, Task, TaskSpec
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def weights_losses_of_parts(spec: TaskSpec, context: TaskContext) -> Iterator[st
 
 
 def measures_its_metrics(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
-    """`metrics` gives `metric_names`, `val_loss` among them, a number for each member."""
+    """`metrics` gives `metric_names`, `val_loss` among them, a number for each member, of an accuracy from 0 to 1."""
     with _open_task(spec) as task, torch.no_grad():
         model = _model(spec, task, context, [5, 2])
         sums: dict[str, torch.Tensor] = {}
@@ -206,6 +207,8 @@ def measures_its_metrics(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
             yield f"`{name}` of a pack of two is {values!r}"
         elif name == "val_loss" and not all(map(math.isfinite, values)):
             yield f"`val_loss` is {values}"
+        elif is_accuracy(name) and not all(0 <= value <= 1 for value in values):
+            yield f"`{name}` is {values}, and an accuracy lies between 0 and 1"
 
 
 def measures_at_other_lengths(spec: TaskSpec, context: TaskContext) -> Iterator[str]:

@@ -63,7 +63,7 @@ class AggregateSpec(Spec):
 
 
 def is_accuracy(metric: str) -> bool:
-    """Whether a metric lies between 0 and 1, as far as its name tells."""
+    """Whether a metric lies between 0 and 1, as a task declares by its name (`TaskSpec.metric_names`)."""
     return split_length(metric)[0].endswith("accuracy")
 
 

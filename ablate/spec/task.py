@@ -225,7 +225,8 @@ class TaskSpec(Kinded):
 
     family = TASKS
     metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss"})
-    """Names of the metrics of `Task.metrics`, the choices of an objective; always includes `val_loss`."""
+    """Names of the metrics of `Task.metrics`, the choices of an objective; always includes `val_loss`. A name that ends
+    with `accuracy` declares that the metric lies between 0 and 1."""
     model_families: ClassVar[frozenset[str]]
     """Model families that support this task."""
     shortens: ClassVar[bool] = False

@@ -166,6 +166,8 @@ GROUPS: list[tuple[Contract[Any, Any], Kinded, dict[str, tuple[str, Patch]]]] = 
         "no validation": ("validates_on_the_same_batches", (Probe, "validation_batches", lambda self, size: iter(()))),
         "a loss of all": ("has_a_loss_for_each_member", (Probe, "loss", lambda self, outputs, batch: outputs.mean())),
         "a metric too few": ("measures_its_metrics", (Probe, "metrics", lambda self, sums: {"val_loss": [1.0, 1.0]})),
+        "an accuracy in percent": ("measures_its_metrics",
+            (Probe, "metrics", lambda self, sums: {name: [50.0, 1.0] for name in self.spec.metric_names})),
         "one length for all": ("measures_at_other_lengths", (Probe, "at_length", lambda self, value: self)),
         "an unknown metric": ("has_valid_trivial_baselines",
             (Probe, "baselines", lambda self: {"guess": {"val_bleu": 1.0}})),
