@@ -15,7 +15,7 @@ from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
 from ablate.analysis.claims import ClaimVerdict, ClaimWord
 from ablate.analysis.diff import differences
-from ablate.analysis.ideas import caution, read_ideas
+from ablate.analysis.ideas import chance_warning, read_ideas
 from ablate.analysis.next_steps import deciding_seeds, study_arguments
 from ablate.analysis.report import StudyReport
 from ablate.analysis.status import read_overview
@@ -215,7 +215,7 @@ def test_what_diverged_is_open_and_counts_as_a_refuted_idea() -> None:
     ideas = read_ideas(made)  # type: ignore[arg-type]
     assert {idea.variant: idea.outcome for idea in ideas} == {"a=x": "held", "b=y": "refuted"}
     for times, wrong in ((1, "0.1"), (13, "1.3"), (170, "17")):
-        assert f"expect up to {wrong} wrong ones" in caution(ideas * times)
+        assert f"expect up to {wrong} wrong ones" in chance_warning(ideas * times)
     alone = fake_store({"baseline": ({}, 10)}, seeds=1)
     alone.add("baseline", 0, {"val_loss": 3.0})
     assert [step.purpose for step in answer_of(read_study(alone, "a_study")).next] == ["there is nothing to compare"]
