@@ -42,6 +42,8 @@ from dashboard.shared.text import escape, prose
 
 WHY = "why"
 """The parameter of the address that names the variant whose evidence is shown, of a suite also `VARIANT@task=TASK`."""
+UNPROVEN = "Unproven: not tried on fresh seeds, so without a verdict."
+"""What a group of an answer means."""
 SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
 MOST_FIELDS = 12
 """Differing fields of the spec that are shown; the page Compare has all."""

@@ -61,7 +61,7 @@ class DrawnVariant:
     """The finished trials of a variant of a study.
 
     Attributes:
-        name: The variant in words, with its study in brackets.
+        name: The variant in words, with its study in brackets where there are several.
         band: Their curves together.
         data: Fingerprints of the data that they were trained on.
         task: The kind of the task, and the length of its inputs if it has one.
@@ -113,7 +113,7 @@ def show() -> None:
         label, _, variant = side.partition(BETWEEN)
         at, study = places[label]
         with looking_at(at):
-            drawn.append(read_side(study, variant, axis, loss, label))
+            drawn.append(read_side(study, variant, axis, loss, label if len(places) > 1 else ""))
             told.append(_verdict(study, variant, at))
     with plot:
         if found := finding(drawn, axis, loss):
@@ -165,7 +165,7 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
     Args:
         study: A study in the current store.
         variant: Its name in the study.
-        label: The label of the study; its name if empty.
+        label: The label of the study; empty where it goes without saying.
     """
     study_record = record(study)
     keys = [trial.key for trial in study_record.planned if trial.variant == variant]
@@ -177,7 +177,7 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
     lines = [line(curve, axis, loss) for curve in curves.values()]
     title = variant_titles(study_record)[variant]
     return DrawnVariant(
-        f"{title} ({label or study})", band([one for one in lines if one.x], "range"),
+        f"{title} ({label})" if label else title, band([one for one in lines if one.x], "range"),
         frozenset(trial.data_fingerprint for trial in done.values()), said, str(task.get("data", "")),
         frozenset(trial.steps for trial in done.values()), frozenset(trial.tokens for trial in done.values()),
     )  # fmt: skip

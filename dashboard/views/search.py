@@ -12,6 +12,7 @@ from typing import Any
 
 import streamlit as st
 
+from ablate.analysis.answer import answer_of
 from ablate.analysis.changes import setting_titles, variant_titles
 from ablate.analysis.numbers import counted
 from ablate.analysis.runs import baselines_of
@@ -94,12 +95,13 @@ def show() -> None:
 
 def _confirmation(study: str) -> None:
     """What fresh seeds say of the points that were selected: their verdicts, and the trials of the best in pairs."""
-    said, metric, best = answer(study), report(study).metric, best_confirmed(study)
+    best = best_confirmed(study)
     if best is None:
         return
+    said, metric = answer_of(report(study), letters=False), report(study).metric
     confirmed = {row.name for row in report(study).variants if row.confirmed}
     rows = [(group.key, row) for group in said.groups for row in group.rows if row.variant in confirmed]
-    st.header("The best point on fresh seeds", anchor=False)
+    st.header("The best point on fresh seeds" if len(rows) == 1 else "What was chosen, on fresh seeds", anchor=False)
     st.html(table(said, rows))
     first, second = (fresh(study)[name] for name in (baselines_of(read_record(study))[best], best))
     if pairs := seed_pairs(first.values(metric), second.values(metric)):
@@ -108,8 +110,9 @@ def _confirmation(study: str) -> None:
         chart(draw, "fresh", f"{metric} of the baseline and of the best point with each fresh seed: {told}")
         better = "left" if said.worse > 0 else "right"
         st.caption(
-            "A row for each seed that took no part in the search: both settings were trained with it, and further "
-            f"{better} is better. The verdict rests on these pairs alone; the margin is {said.margin:g}."
+            "A row for each seed that took no part in the search, with which the baseline and the best point were "
+            f"trained; further {better} is better. The verdict rests on these pairs alone; the margin is "
+            f"{said.margin:g}."
         )
 
 
@@ -172,9 +175,9 @@ def _trials(location: str, study: str, at: tuple[Any, ...]) -> tuple[SearchTrial
 
 
 def _marks(record: StudyRecord, known: Mapping[str, TrialRecord]) -> dict[str, str]:
-    """The variants to be found in a figure: the baseline, and those that were confirmed, or else the best one."""
+    """The variants to be found in a figure: the baseline, and the best on fresh seeds, or else on those that chose."""
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
-    confirmed = {planned.variant for planned in record.confirm_trials} - {record.baseline}
+    confirmed = {name for name in [best_confirmed(record.name)] if name is not None}
     values = {
         planned.variant: known[planned.key].metrics[metric]
         for planned in record.planned
@@ -251,14 +254,15 @@ def _told(trial: SearchTrial) -> Spec:
 
 
 def _marked(rows: list[Spec], x: Spec, y: Spec, palette: Palette) -> list[Spec]:
-    """A ring around each marked point, and its label: that of the baseline below it, on the side where room is."""
+    """A ring around each marked point, a label at the first: that of the baseline below it, on the side with room."""
+    marked = {row["mark"]: row for row in reversed(rows) if row["mark"]}.values()
     numbers = sorted(row[x["field"]] for row in rows if x["type"] == "quantitative" and row[x["field"]] is not None)
     middle = numbers[len(numbers) // 2] if numbers else math.inf
     layers_of = [mark("point", [row for row in rows if row["mark"]], {"x": x, "y": y}, filled=False, size=170,
                       strokeWidth=2, color=palette.ink)]  # fmt: skip
     for below in (True, False):
         for right in (True, False):
-            here = [row for row in rows if row["mark"] and (row["mark"] == "baseline") == below]
+            here = [row for row in marked if (row["mark"] == "baseline") == below]
             here = [row for row in here if (bool(numbers) and row[x["field"]] > middle) == right]
             look = {"align": "right" if right else "left", "dx": -9 if right else 9, "dy": 14 if below else -13}
             for halo in ({"stroke": palette.ground, "strokeWidth": 4}, {}):

@@ -27,6 +27,7 @@ from ablate.render.figures.front import (
 from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
+from dashboard.shared.evidence import UNPROVEN
 from dashboard.shared.exports import chart, export, figure_files, is_narrow, page_width, show_table, table_files
 from dashboard.shared.frame import begin_page, choose_in_words, link
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
@@ -76,8 +77,11 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
     table = front_table(front, keys)
     found, seen = finding(front), ", ".join(words_for(one) for one in front.quantities)
     st.markdown(f"**{prose(found)}**")
+    if said := results.which_seeds(study):
+        st.markdown(prose(f"{said} Drawn: the seeds that chose it."))
     _picked(_figures(front, keys, list(table["variant"]), f"Pareto front by {seen}: {found}"[:1000]))
-    st.caption(prose(f"{HOW_TO_READ} {what_it_says(front)}"))
+    unproven = f" {UNPROVEN}" * ("unproven" in keys.values())
+    st.caption(prose(f"{HOW_TO_READ}{unproven} {what_it_says(front)}"))
     words = {name: fitting(table, name, 300) for name in ("variant", "verdict", "dominated by")}
     show_table(
         table, key="front-table", column_config=_formats(front, words),

@@ -177,7 +177,9 @@ def _first(record: StudyRecord, planned_trials: Sequence[PlannedTrial]) -> tuple
     }
     by_size = sorted(found.values(), key=lambda row: (row.bound is None, -abs(row.difference or 0.0)))
     trained = (name for row in by_size for name in names if row.variant in (name, split_task(name)[0]))
-    return next(trained, next(iter(names))), ""
+    first = next(trained, next(iter(names)))
+    fresh = next((row.confirmed for row in report(record.name).variants if row.name == first), ())
+    return first, str(fresh[0]) if fresh else ""
 
 
 def _planned(record: StudyRecord) -> tuple[PlannedTrial, ...]:
@@ -218,7 +220,8 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
         st.badge(trial.state, color=STATES[trial.state])  # type: ignore[arg-type]
         if row is not None and row.verdict_sentence:
             word, _, reason = answer_sentence(row).partition(": ")
-            said = f"The verdict on its variant: **{prose(word)}**" + (f", {prose(reason)}" if reason else "")
+            on = ", on fresh seeds" * bool(row.confirmed)
+            said = f"The verdict on its variant{on}: **{prose(word)}**" + (f", {prose(reason)}" if reason else "")
             st.markdown(f"{said} ({evidence_link('evidence', at_task(row.name, task))})", width="content")
     if trial.state is TrialState.DIVERGED:
         step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""

@@ -21,7 +21,7 @@ from ablate.roles import TrialRole
 from ablate.spec.suite import at_task
 from ablate.stats import mean_interval
 from ablate.store import TrialState
-from dashboard.shared.evidence import WHY, show_headline
+from dashboard.shared.evidence import UNPROVEN, WHY, show_headline
 from dashboard.shared.exports import Card, cards, dark, export, is_narrow, table_files
 from dashboard.shared.frame import address, begin_page, link
 from dashboard.shared.results import (
@@ -124,11 +124,11 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
     fresh = {row.name for row in report(study).variants if row.confirmed}
     title = read_record(study).objective["metric"]
     if len(compared):
-        groups, judged_here = [], list[AnswerRow]()
+        groups, judged_here = [], list[Judged]()
         for (role, name), trials in compared.groupby([ROLE, NAME], sort=False):
             all_of_it = table[(table[ROLE] == role) & (table[NAME] == name)]
             verdict = known.get(name) if (role == TrialRole.CONFIRMATION) == (name in fresh) else None
-            judged_here += [verdict[1]] if verdict else []
+            judged_here += [verdict] if verdict else []
             lines = [_line(row, metric, decimals) for row in trials.to_dict("records")]
             groups.append((_head(all_of_it, verdict, metric, decimals), lines if len(all_of_it) > 1 else []))
         st.caption(prose(how_to_read(judged_here, answer(study).margin)))
@@ -139,14 +139,17 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
             st.html(group_table([(None, lines)], title))
 
 
-def how_to_read(rows: Sequence[AnswerRow], margin: float) -> str:
+def how_to_read(judged_here: Sequence[Judged], margin: float) -> str:
     """What the numbers of the table are, and those of its marks that these rows have."""
+    rows = [row for _, row in judged_here]
     said = (
         "±: half the 95 % interval of the mean over seeds. vs baseline: paired by seed. 95 % bound: what the verdict "
         f"rests on; the margin is {margin:g}."
     )
     if any(map(holds_alone, rows)):
         said += " *: true alone, not jointly with the other verdicts."
+    if any(key == "unproven" for key, _ in judged_here):
+        said += f" {UNPROVEN}"
     more = next((row.bound_text for row in rows if row.verdict == "undecided" and row.bound_text.startswith("+")), "")
     return said + (f" {more}: about so many more would decide." if more else "")
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from ablate.store import Recording, TrialState, VariantRecord
 from ablate.store.records import DesignTraits
 from dashboard.shared.evidence import baseline_of
 from dashboard.shared.results import KEY, NAME, STATE, VARIANT, VERSUS, Filter, filtered, switches, trial_table
+from dashboard.views.trials import how_to_read
 
 Shown = Callable[..., AppTest]
 LR = "training.optimizer.lr"
@@ -91,6 +93,9 @@ def test_a_search_leads_with_its_best_point_on_fresh_seeds_pair_by_pair(confirme
     assert "| 3001 | [2.700](trial?" in seeds, "the fresh seeds are shown with their values and lead to their trials"
     trial = shown("trial", confirmed, study="found", variant="norm=none", seed="3001")
     assert [float(one.value) for one in trial.metric[:2]] == pytest.approx([2.7, -0.5])
+    opened = shown("trial", confirmed, study="found")
+    assert (opened.selectbox(key="variant").value, opened.selectbox(key="seed").value) == ("norm=none", "3000")
+    assert any("on fresh seeds: **better" in one.value.replace("\\", "") for one in opened.markdown)
 
 
 def test_trials_stand_below_their_variant_with_its_mean_and_its_verdict(confirmed: Path, shown: Shown) -> None:
@@ -156,6 +161,27 @@ def test_a_trial_leads_with_words_and_its_difference_and_keeps_its_key_behind_a_
     shown_keys = [one for one in closed.get("html") if key in one.proto.body]
     assert len(shown_keys) == sum(key in one for one in listed)
     assert not any(key in one.value for one in page.markdown)
+
+
+def test_trial_opens_on_what_failed_or_else_on_the_strongest_finding(tmp_path: Path, shown: Shown) -> None:
+    sizes = {"baseline": 10, "a": 9, "b": 8}
+    losses = {"baseline": 1.0, "a": 1.01, "b": 3.0}
+    ended = [Ended(name, seed, loss + seed / 1000) for seed in range(4) for name, loss in losses.items()]
+    write_study(tmp_path / "s.db", "fine", variants_of(sizes), ended)
+    assert shown("trial", tmp_path / "s.db", study="fine").selectbox(key="variant").value == "b"
+    ended[4] = Ended("a", 1, None, TrialState.FAILED)
+    write_study(tmp_path / "s.db", "broken", variants_of(sizes, 10), ended)
+    page = shown("trial", tmp_path / "s.db", study="broken")
+    assert (page.selectbox(key="variant").value, page.selectbox(key="seed").value) == ("a", "1")
+
+
+def test_the_marks_of_the_table_are_explained_above_it_if_it_has_them() -> None:
+    alone: Any = SimpleNamespace(bound=0.1, jointly=False, verdict="worse", bound_text="≥ +0.1")
+    unknown: Any = SimpleNamespace(bound=None, jointly=False, verdict="undecided", bound_text="+12 seeds")
+    first, second = how_to_read([("worse", alone)], 0.05), how_to_read([("unproven", unknown)], 0.05)
+    assert ("*: true alone" in first, "Unproven:" in first, "seeds: about" in first) == (True, False, False)
+    assert ("*: true alone" in second, "Unproven:" in second) == (False, True)
+    assert "+12 seeds: about so many more would decide." in second
 
 
 def test_the_table_is_filtered_from_the_address(searched: Path, shown: Shown) -> None:
@@ -267,6 +293,8 @@ def test_curves_of_several_studies(tmp_path: Path, shown: Shown) -> None:
     assert [point["x"] for point in drawn["baseline (b)"]] == [0, 40, 72]
     means = [point["mean"] for point in drawn["baseline (b)"]]
     assert means == pytest.approx([2.5, 2.5 - 5 / 9, 1.5])  # 4 - 1 - mean of seeds - step / 9
+    alone = shown("across", tmp_path / "s.db", studies=["a"])
+    assert set(series(marks(figures(alone)[0], "line")[0])) == {"baseline"}, "its study goes without saying"
     page.multiselect(key="studies").set_value(["a", "c"]).run()
     page.multiselect(key="sides").set_value(["a / baseline", "c / baseline"]).run()
     assert not page.exception, page.exception

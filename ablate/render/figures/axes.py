@@ -46,7 +46,7 @@ LETTER, LINE = 6.0, 12
 """Width of a letter and height of a line among parallel axes, in pixels."""
 ROOM_DOWN, STEP_DOWN = 12, 60
 """Letters on a line of a label, and pixels from one axis to the next, where they lie below each other."""
-MOST_NAMED, NAME = 20, 48
+MOST_NAMED, NAME = 20, 64
 """Parallel lines that all end in their names, and characters of such a name."""
 APART = 0.08
 """Least distance of two values that are written beside a numeric axis among parallel ones, of the whole axis."""

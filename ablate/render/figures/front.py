@@ -130,7 +130,8 @@ def draw_front_panel(
 
 def _verdicts(front: Front, keys: Keys, palette: Palette) -> tuple[dict[str, str], dict[str, Look]]:
     """The verdict on each variant as a legend calls it, and the look of each; those that look alike share one."""
-    names = [point.variant for point in front.points]
+    far = _far(front)
+    names = [point.variant for point in front.points if point not in far]
     alike: dict[str, dict[str, None]] = {}
     for key in dict.fromkeys(key for name, key in keys.items() if name in names):
         alike.setdefault(DRAWN_AS[key], {})[key] = None
