@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, along, answer_groups
+from ablate.analysis.changes import meanings_of
 from ablate.analysis.columns import shared_decimals
-from ablate.analysis.headline import headline, named, reference_of
+from ablate.analysis.headline import headline, named, reference_of, shows_effects
 from ablate.analysis.ladder import ScaleRow, scale_rows
 from ablate.analysis.next_steps import NextStep, next_steps
 from ablate.analysis.numbers import counted, decimals_for, few
@@ -48,6 +49,7 @@ class Answer:
         pairing: Whether and by what the variants are paired with the baseline: `paired by seed`.
         suite: Of a study with several tasks, the variants on each of them; its groups are by mean score. Else None.
         parts: Letters of labels to the parts that they stand for, in words; empty where all combinations are short.
+        meanings: Names in the words of rows to what they mean, as the space explains them.
         relative: Whether differences and the margin are shares of the baseline's value: 0.05 is 5 % more.
     """
 
@@ -70,6 +72,7 @@ class Answer:
     pairing: str
     suite: Suite | None
     parts: dict[str, str]
+    meanings: dict[str, str]
     relative: bool
 
     @property
@@ -139,6 +142,7 @@ def answer_of(report: StudyReport, *, letters: bool = True) -> Answer:
         pairing=report.pairing,
         suite=suite_of(report, {row.variant: row.words for group in groups for row in group.rows}),
         parts=parts,
+        meanings=meanings_of(report.record),
         relative=report.rule.relative,
     )
 
@@ -155,11 +159,12 @@ def verdicts_on_parts(report: StudyReport) -> list[tuple[Mapping[str, Any], str]
 
     Returns:
         `model` of the spec of each variant that removes something with one switch and changes nothing else, with
-        `needed`, `dispensable` or `open`. None without models of blocks, or if the models have learnt too little.
+        `needed`, `dispensable` or `open`. None without models of blocks, if the models have learnt too little,
+        or if the answer is about averages, which are no verdicts on single parts.
     """
     models = {variant.name: variant.spec.get("model", {}) for variant in report.record.variants}
     first, found = models[report.record.baseline], []
-    for row in report.variants if report.answer.learnt and "block" in first else ():
+    for row in report.variants if report.answer.learnt and "block" in first and not shows_effects(report) else ():
         turned = sum(row.settings.get(switch) != kept for switch, kept in report.baseline.settings.items())
         if row.verdict is not None and turned == 1 and row.change.only_removes:
             word = "dispensable" if row.verdict.is_acceptable else "needed" if row.verdict.is_worse else "open"

@@ -146,11 +146,11 @@ def answer_sentence(row: VariantRow) -> str:
 
 
 def outcome_words(row: ScaleRow) -> str:
-    """What becomes of the difference of a variant of a ladder, and whether it is undecided already here."""
+    """What becomes of the difference of a variant of a ladder, and why it is open if its interval does not say so."""
     if not row.there:
         return f"not extrapolated: {row.refusal}"
     here = row.outcome == row.verdicts[-1] == "undecided"
-    return in_answer(row.outcome) + ", as on the largest rung" * here
+    return in_answer(row.outcome) + ": it is undecided on the largest rung, so here too" * here
 
 
 def verdict_word(key: GroupKey, row: AnswerRow) -> str:
@@ -303,7 +303,7 @@ def removed_settings(rows: Iterable[VariantRow], record: StudyRecord) -> dict[st
     """
     specs = {variant.name: leaves(variant.spec) for variant in record.variants}
     baselines = baselines_of(record)
-    tuned = {*(record.space.get("tune") or {}).get("grid", {}), *(record.space.get("tuned") or {})}
+    tuned = tuned_paths(record)
 
     def changes(name: str) -> frozenset[tuple[str, str]]:
         old, new = specs[baselines[name]], specs[name]
@@ -311,6 +311,11 @@ def removed_settings(rows: Iterable[VariantRow], record: StudyRecord) -> dict[st
         return frozenset((path, repr(new.get(path))) for path in differing if path not in tuned)
 
     return {row.name: changes(row.name) for row in rows if row.change.only_removes}
+
+
+def tuned_paths(record: StudyRecord) -> frozenset[str]:
+    """The spec paths whose values a study tunes, or has tuned before, for each variant."""
+    return frozenset((*(record.space.get("tune") or {}).get("grid", {}), *(record.space.get("tuned") or {})))
 
 
 def included(name: str, removed: Mapping[str, Set[tuple[str, str]]]) -> tuple[str, ...]:

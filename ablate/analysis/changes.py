@@ -251,8 +251,27 @@ def change_of(setting: Mapping[str, Any], spec: Mapping[str, Any]) -> Change:
     return _derived({path: (_at(spec, path), value) for path, value in setting.items()}, _mixer(spec))
 
 
+_EXPLAINED = re.compile(r"(?P<name>.+?) \((?P<meaning>[^()]+)\)")
+
+
+def meanings_of(record: StudyRecord) -> dict[str, str]:
+    """The names that the texts of a study explain in brackets at their end, with what they mean.
+
+    `replaces: the block by SAS (no attention skip)` calls a variant SAS, and means that it has no attention skip.
+    """
+    texts = (text for held in without_texts(record.space)[1].values() for text in held.values())
+    found = filter(None, (_EXPLAINED.fullmatch(text.rpartition(" by ")[2]) for text in texts))
+    return {one["name"]: one["meaning"] for one in found}
+
+
+def _unexplained(texts: Mapping[str, str]) -> Mapping[str, str]:
+    """Texts without what they explain in brackets."""
+    return {word: _EXPLAINED.sub(r"\g<name>", text) for word, text in texts.items()}
+
+
 def _said(before: Mapping[str, str], after: Mapping[str, str]) -> Change | None:
     """The change from a setting with one text to a setting with another, as the texts say it; None if they do not."""
+    before, after = _unexplained(before), _unexplained(after)
     back, there = before.get("removes"), after.get("removes")
     if not before and after:
         return Change(removed=(there,)) if there else Change(otherwise=(f"replacing {after['replaces']}",))

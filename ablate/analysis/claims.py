@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -52,6 +53,9 @@ CONFIDENCE = 0.95
 """Of the two-sided intervals in the evidence."""
 
 
+_CHANCE = re.compile(r" with a chance of \d+ %")
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
     """A claim with its verdict.
@@ -78,8 +82,9 @@ class ClaimVerdict:
         return tuple(dict.fromkeys(_names_in(self.evidence)))
 
     def reason(self, titles: Mapping[str, str]) -> str:
-        """Why it has its verdict, with variants by their titles."""
-        return in_words(self.sentence.removeprefix(f"{self.verdict}: "), titles, self.variants)
+        """Why it has its verdict, with variants by their titles; the chance of a decision is in the evidence."""
+        said = _CHANCE.sub("", self.sentence.removeprefix(f"{self.verdict}: "))
+        return in_words(said, titles, self.variants)
 
     @property
     def so_far(self) -> str:
@@ -90,6 +95,11 @@ class ClaimVerdict:
         write = functools.partial(fixed, decimals=decimals_for(known["margin"], ()), sign=True)
         ends = f"{write(known['low'])} to {write(known['high'])}"
         return f"so far {write(known['difference'])}, 95 % interval {ends}, margin {known['margin']:g}"
+
+    def own_margin(self, margin: float) -> str:
+        """That its margin is another than that of its study, as a clause; empty if it is the same, or has none."""
+        own = self.evidence.get("margin")
+        return "" if own is None or own == margin else f"this margin is the claim's own, the study's is {margin:g}"
 
 
 def _names_in(evidence: Any) -> Iterator[str]:

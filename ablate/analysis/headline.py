@@ -10,7 +10,7 @@ from textwrap import wrap
 
 from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey, compared_rows, in_answer
 from ablate.analysis.changes import setting_changes
-from ablate.analysis.effects import EffectRow
+from ablate.analysis.effects import EffectRow, Side, StudyEffects
 from ablate.analysis.numbers import decimals_for, few, fixed, listed, new_part, percent, plural, replaced
 from ablate.analysis.path import takes_path
 from ablate.analysis.report import StudyReport
@@ -21,8 +21,6 @@ SMALLER = 0.01
 """Share of the parameters from which a block that has fewer is called smaller."""
 MOST_NAMED = 2
 """Variants that a sentence names; it counts more of them."""
-MOST_EFFECTS = 3
-"""Average effects that it names."""
 COLUMNS = 80
 """Width of a line in characters; a headline should fit two lines."""
 MOST_ALONG = 3
@@ -68,8 +66,10 @@ def _sentences(
 ) -> tuple[str, ...]:
     if void := [line for line in trust if line.level == "void" and line.replaces_headline]:
         return (f"No answer yet: {void[0].text}.",)
+    if said := (*_effects(report, detail), *_best(groups, report)):  # verdicts on single variants are below it
+        return said
     rows: Rows = {group.key: group.rows for group in groups}
-    first, beyond = [*_best(groups, report), *_effects(report), *_along(along)], _climbs(groups, report)
+    first, beyond = [*_along(along)], _climbs(groups, report)
     smallest = _smallest(rows, report, detail)
     if report.record.traits.chooses and smallest:
         first.append(smallest)
@@ -78,21 +78,22 @@ def _sentences(
         nothing = [] if decided - {"", "undecided", "diverged"} else [_nothing_decided(groups, report)]
         return (*first, *nothing, *beyond)
     told = along is not None and len(along.rows) <= MOST_ALONG
-    kept = {key: [row for row in of if _is_news(row, report)] for key, of in rows.items() if not told}
+    kept = {key: list(of) for key, of in rows.items() if not told}
     if smallest in first:  # it says what can go
         kept.pop("can go", None)
     largest, smallest_sets = _nested(kept.get("can go", ()))[0], _nested(kept.get("must stay", ()))[1]
     if report.climbs is not None:
         rest = [*_on_largest_rung(kept | {"can go": largest, "must stay": smallest_sets})]
     else:
-        parts = [*_parts(largest, "can go"), *_parts(smallest_sets, "must stay")]
-        rest = [*parts, *_changes(kept, report, detail, alone=not parts)]
+        parts = [*_parts(largest, "can go"), *_parts(smallest_sets, "must stay", begins=not largest)]
+        said = [f"{'; '.join(parts)}."] if parts else []
+        rest = [*said, *_changes(kept, report, detail, alone=not parts)]
     if smallest and smallest not in first:
         rest.append(smallest)
     sentences = [*first, *rest]
     if not any(row.confirmed for row in report.variants):
         sentences += _selected(rows.get("unproven", ()), report)
-    return (*sentences, *(_alone(groups) if along is None else ()), *beyond)
+    return (*sentences, *beyond)
 
 
 def _nested(rows: Sequence[AnswerRow]) -> tuple[list[AnswerRow], list[AnswerRow]]:
@@ -102,23 +103,8 @@ def _nested(rows: Sequence[AnswerRow]) -> tuple[list[AnswerRow], list[AnswerRow]
     return [row for row in rows if row.variant not in within], [row for row in rows if names.isdisjoint(row.includes)]
 
 
-def _is_news(row: AnswerRow, report: StudyReport) -> bool:
-    """Whether the first sentence leaves something to say of a row: not of combinations, nor of points of a search."""
-    crossed = report.effects is not None and not report.effects.chosen
-    return not (row.combines and crossed) and not report.record.traits.finds_best
-
-
-def _alone(groups: Sequence[AnswerGroup]) -> Iterator[str]:
-    """That each verdict holds alone, but not one of them jointly with all others."""
-    decided = [row for group in groups for row in group.rows if row.bound is not None]
-    if decided and not any(row.jointly for row in decided):
-        yield "No verdict holds jointly with all others."
-
-
 def _selected(unproven: Sequence[AnswerRow], report: StudyReport) -> Iterator[str]:
     """The smallest block that results have selected, where a design looks for one and no fresh seeds confirm it yet."""
-    if report.record.traits.finds_best:
-        return
     sign = report.rule.sign
     fine = [row for row in unproven if row.difference is not None and sign * row.difference < report.margin]
     if smallest := _smallest_of(fine):
@@ -143,13 +129,12 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
     beside = f" (baseline {fixed(base, decimals)})" if base is not None and shown else ""
     others = len(means) - (report.record.baseline in means)
     beside_baseline = " besides the baseline" * (others < len(means) and name != report.record.baseline)
-    said = f"Best of {others if beside_baseline else len(means)} points{beside_baseline}: {words}"
+    said = f"Best of {others if beside_baseline else len(means)} combinations{beside_baseline}: {words}"
     if row.confirmed and row.awaits:
         yield f"{said}; of its fresh seeds {row.awaits}."
     elif row.confirmed and shown and shown.difference is not None:
-        size = fixed(shown.difference, decimals, sign=True) if shown.bound is None else cost_of(shown, report)
-        fresh = plural(len(row.confirmed), "fresh seed")
-        yield f"{said}; {_beats(shown, report)}: {size} on {fresh}, margin {report.margin:g}."
+        yield f"{said}."
+        yield f"On {plural(len(row.confirmed), 'fresh seed')} {_beats(shown, report)}."
     else:
         yield f"{said}, {report.metric} {fixed(means[name], decimals)}{beside}; not confirmed on fresh seeds."
 
@@ -157,12 +142,12 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
 def _beats(best: AnswerRow, report: StudyReport) -> str:
     """Whether the best point of a search is shown to be better than the baseline, by the bound of its verdict."""
     if best.bound is None:
-        return "whether it beats the baseline is undecided"
-    if best.verdict in ("needed", "worse"):
-        return "it is worse than the baseline"
-    if report.rule.sign * best.bound >= 0:
-        return "it is as good as the baseline, not shown to beat it"
-    return "it beats the baseline" + ", though perhaps by less than the margin" * (best.verdict != "better")
+        return "it is undecided whether it beats the baseline"
+    size = cost_of(best, report)
+    if best.verdict in ("needed", "worse") or report.rule.sign * best.bound < 0:
+        within = f", perhaps less than the margin {report.margin:g}" * (best.verdict in ("not needed", "not worse"))
+        return f"it is {size} than the baseline{within}"
+    return f"it is as good as the baseline, {size}"
 
 
 def shows_effects(report: StudyReport) -> bool:
@@ -170,49 +155,63 @@ def shows_effects(report: StudyReport) -> bool:
     return report.effects is not None and not report.effects.chosen and reference_of(report) == BASELINE
 
 
-def _effects(report: StudyReport) -> Iterator[str]:
-    """The largest effects of a factorial study, averaged over its other switches, and which pairs interact."""
+def _effects(report: StudyReport, detail: Detail) -> Iterator[str]:
+    """What each switch does, averaged over the others, and which pairs interact."""
     effects = report.effects
     if effects is None or not shows_effects(report):
         return
     digits = decimals_for(report.margin, ())
 
-    def words(name: str) -> str:
-        return new_part(effects.titles[name]).replace(" × ", " with ")
+    def words(row: EffectRow) -> str:
+        names = (new_part(effects.titles[name]).replace(" × ", " with ") for name in (row.name, *row.aliases))
+        return " or ".join(names)
 
-    def text(row: EffectRow) -> str:
-        aliased = f" (or {' or '.join(map(words, row.aliases))}: aliased)" if row.aliases else ""
-        if len(row.settings) > 1:
-            side = "worse" if effects.is_worse(row.estimate) else "better"
-            return f"{words(row.name)}, {fixed(abs(row.estimate), digits)} {side} than the sum of both{aliased}"
-        side = effects.side(row).replace("within", "within the margin")
-        return f"{words(row.name)} {fixed(row.estimate, digits, sign=True)} ({side}){aliased}"
+    def sized(row: EffectRow) -> str:
+        return f"{words(row)} ({fixed(row.estimate, digits, sign=True)})"
 
-    def largest(rows: Sequence[EffectRow], most: int) -> str:
-        some = [text(row) for row in sorted(rows, key=lambda row: -abs(row.estimate))[:most]]
-        return f"{', '.join(some)} and {len(rows) - most} more" if len(rows) > most else listed(some)
+    def group(side: Side) -> str:
+        rows = [row for row in by_size if effects.side(row) == side]
+        sizes = side in ("worse", "better")
+        named = [sized(row) if sizes else words(row) for row in rows] if len(rows) <= MOST_NAMED else []
+        is_or_are = "is" if len(rows) == 1 else "are"
+        what = listed(named) if named else f"{len(rows)} of {len(by_size)}"
+        return f"{what} {is_or_are} {_AVERAGES[side]}" if rows else ""
 
-    large = [row for row in effects.main if abs(row.estimate) >= report.margin]
+    by_size = sorted(effects.main, key=lambda row: -abs(row.estimate))
     so_far = " so far" if any(row.running for row in report.variants) else ""
-    said = largest(large, MOST_EFFECTS) if large else f"none reaches the margin {report.margin:g}"
-    yield f"Average effects on {report.metric}{so_far}: {said}."
+    if all(effects.side(row) == "undecided" for row in by_size):
+        yield f"None of {plural(len(by_size), 'average effect')} is decided{so_far}."
+    else:
+        yield f"On average{so_far}, {'; '.join(filter(None, map(group, _AVERAGES)))}."
     if not effects.interactions:
         if effects.interactions_left_out:
             yield "Its variants do not tell interactions apart."
         return
+    pairs = plural(number_of_pairs(effects), "pair")
     sides = Counter(effects.side(row) for row in effects.interactions)
-    found = [row for row in effects.interactions if effects.side(row).endswith("sum")]
-    interact = f"{len(found)} of {plural(len(effects.interactions), 'pair')} interact{'s' * (len(found) == 1)}"
     if sides["undecided"] == len(effects.interactions):
-        yield f"Whether any of {plural(sides['undecided'], 'pair')} interacts is undecided."
-        return
-    if found:
-        interact += f": {largest(found, MOST_NAMED)}"
+        yield f"Whether any of {pairs} interacts is undecided."
+    elif found := [row for row in effects.interactions if effects.side(row).endswith("sum")]:
+        least = "At least " if any(row.aliases for row in found) else ""
+        names = f": {listed(map(sized, found))}" if detail.bounds and len(found) <= MOST_NAMED else ""
+        yield f"{least}{len(found)} of {pairs} interact{'s' * (len(found) == 1)}{names}."
     else:
-        interact = f"No pair of {len(effects.interactions)} is known to interact"
-    others = [f"{sides['within']} do not, within {report.margin:g}"] if sides["within"] else []
-    others += [f"{sides['undecided']} undecided"] if sides["undecided"] else []
-    yield "; ".join([interact, *([", ".join(others)] if others else [])]) + "."
+        yield f"No pair of {number_of_pairs(effects)} is known to interact."
+
+
+_AVERAGES: dict[Side, str] = {
+    "worse": "worse",
+    "better": "better",
+    "within": "within the margin",
+    "undecided": "undecided",
+}
+"""Where an average effect lies, to what the headline says."""
+
+
+def number_of_pairs(effects: StudyEffects) -> int:
+    """How many pairs of settings a study crosses, those that it cannot tell apart or does not show among them."""
+    known = [name for row in (*effects.main, *effects.interactions) for name in (row.name, *row.aliases)]
+    return sum(name.count(":") == 1 for name in (*known, *effects.unseen))
 
 
 def _on_largest_rung(rows: Rows) -> Iterator[str]:
@@ -320,19 +319,19 @@ def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:
     return "No verdict yet: " + listed(f"{count} {key}" for key, count in counts) + "."
 
 
-def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
-    """A sentence on the parts that can go, or on those that must stay."""
+def _parts(rows: Sequence[AnswerRow], what: str, *, begins: bool = True) -> Iterator[str]:
+    """A clause on the parts that can go, or on those that must stay, which may begin a sentence."""
     if not rows:
         return
     alone = ", one at a time" if what == "can go" and len(rows) > 1 else ""
     if len(rows) <= MOST_NAMED and sum(len(row.words) for row in rows) < 60:
         comma = "," if len(rows) > 1 and any(" and " in row.words for row in rows) else ""
         names = f"{comma} {'or' if what == 'can go' else 'and'} ".join(row.words for row in rows)
-        yield f"{_capital(names, rows[0])}{comma} {what}{'' if comma else alone}."
+        yield f"{_capital(names, rows[0]) if begins else names}{comma} {what}{'' if comma else alone}"
     else:
         together = sum(row.combines for row in rows)
         said = [plural(len(rows) - together, "part"), f"{plural(together, 'combination')} of parts"]
-        yield f"{listed(text for text in said if not text.startswith('0 '))} {what}{alone}."
+        yield f"{listed(text for text in said if not text.startswith('0 '))} {what}{alone}"
 
 
 def _capital(text: str, row: AnswerRow) -> str:
@@ -389,7 +388,7 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
         said = good[0].words if len(good) == 1 else plural(len(good), noun)
         yield f"As good within {report.margin:g}: {said}."
     worse = _nested(rows.get("worse", ()))[1]
-    if worse and (alone or detail.worse):
+    if worse and (alone or (detail.worse and len(worse) <= MOST_NAMED)):
         names = [_with_cost(row, report, old, detail) for row in worse]
         yield f"Worse{than}: {listed(names) if len(worse) <= MOST_NAMED else plural(len(worse), noun)}."
 

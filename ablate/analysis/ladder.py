@@ -241,7 +241,7 @@ class ScaleRow:
     Attributes:
         words: What it changes.
         compute: The compute of each rung, of those at which any variant has a difference, as a multiple of the largest
-            one's: `0.3x`.
+            one's: `0.31x`.
         by_rung: Its difference from the baseline at each of them.
         times: The target, as a multiple of the compute of the largest rung.
         there: The interval of the difference at the target; empty where nothing is extrapolated.
@@ -291,7 +291,7 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
         timed = one.seconds[-1] if one.seconds else None
         yield ScaleRow(
             words.get(one.scaling.variant, one.scaling.variant),
-            tuple(f"{rung / rungs[-1]:.1g}x" for rung in rungs),
+            tuple(f"{rung / rungs[-1]:.2g}x" for rung in rungs),
             tuple(_at_rung(one.scaling, rung, decimals) for rung in rungs),
             tuple(words_at.get(rung, "") for rung in rungs),
             climbs.times,

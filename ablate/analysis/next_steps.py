@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.analysis.answer_rows import compared_rows, included, lost_its_pairs, removed_settings
+from ablate.analysis.headline import shows_effects
 from ablate.analysis.ladder import next_rung
 from ablate.analysis.numbers import few, listed, new_part, plural
 from ablate.analysis.report import StudyReport
@@ -88,8 +89,12 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     trained = [row.seconds / len(row.finished) for row in (report.baseline, *undecided) if row.finished]
     seconds = further * sum(trained) if report.baseline.finished else None
     arguments = ("resume", report.record.name, "--seeds", seeds)
-    each = " each" if len(settled) > 1 else ""
-    purpose = f"may settle {len(settled)} of {len(undecided)} undecided ({in_percent(chance)} chance{each})"
+    each, limit = " each" if len(settled) > 1 else "", "" if report.rule.relative else f", at most {most}"
+    which = f"{len(settled)} of {len(undecided)} undecided {'combinations' if shows_effects(report) else 'comparisons'}"
+    if len(undecided) == 1 and not shows_effects(report):
+        which = new_part(undecided[0].change.words) or undecided[0].name
+    seeds_more = f"about {further} more {report.unit}{'s' * (further > 1)}{each}{limit}"
+    purpose = f"may settle {which} with {seeds_more} ({in_percent(chance)} chance{each})"
     yield NextStep(arguments, purpose, seconds)
 
 
@@ -171,7 +176,7 @@ def _nothing_open(report: StudyReport) -> str:
     if report.unit == "window":
         return "every comparison is decided for this one trained model; another training may differ"
     if any(row.chosen and not row.confirmed for row in compared_rows(report)):
-        return "every comparison on fresh seeds is decided; what was selected without them stays unproven"
+        return "nothing is open: every comparison on fresh seeds is decided"
     return "nothing is open: every comparison is decided"
 
 

@@ -327,6 +327,12 @@ def suite_mark(cell: SuiteCell) -> str:
     return f"{mark}{alone}{'' if cell.learnt or not cell.finished else '°'}"
 
 
+def suite_words(cell: SuiteCell) -> str:
+    """The same with the verdict in words."""
+    mark, word = suite_mark(cell), in_answer(cell.verdict)
+    return f"{word}{mark[1:]}" if mark[:1] in VERDICT_MARKS.values() else mark
+
+
 class _MatrixRow(NamedTuple):
     """A variant in a matrix: its label, what precedes the columns, in which colour, and its text in each column."""
 
@@ -446,8 +452,8 @@ def _ladder(answer: Answer, width: int) -> Iterator[Text]:
     beyond = [] if alike else [times, "speedup", ""]
     yield from _columns((f"{answer.metric} − baseline",), [*rungs, *beyond], lines, width)
     notes = [f"at multiples of the largest compute; margin {answer.margin:g}: {MARKS_HELP}"]
-    if any(row.outcome == "undecided" and row.there for row in rows):
-        notes.append(f"undecided: at 1x or {times}")
+    if any(row.outcome == row.verdicts[-1] == "undecided" for row in rows if row.there):
+        notes.append(f"undecided at 1x: so at {times}, too")
     notes += [] if alike else [f"{times}, speedup in compute: 95 % intervals"]
     notes += [f"[{number}] {warning}" for number, warning in enumerate(warnings, 1)]
     marked = ("not extrapolated:" if alike else f"[{_letter(refusals, refusal)}]" for refusal in refusals)

@@ -84,6 +84,8 @@ def _answer(answer: Answer) -> Iterator[Block]:
     if answer.groups:
         yield answer_table(answer) if answer.along is None else along_table(answer, answer.along)
         yield Paragraph(answer_note(answer))
+        if names := names_note(answer):
+            yield Paragraph(names)
     if answer.scale:
         yield scale_table(answer.scale)
     trust = tuple(f"{line.word}: {line.text}" for line in answer.trust)
@@ -173,7 +175,16 @@ def answer_note(answer: Answer, rows: Sequence[AnswerRow] | None = None) -> str:
     axis = Axis.of_picture(answer)
     spans = filter(None, map(axis.span, rows))
     note += " An arrow: further than the axis reaches." * any(first < 0 or last > 1 for first, _, last in spans)
+    more = next((row.bound_text for row in rows if row.bound_text.startswith("+") and row.verdict == "undecided"), "")
+    note += f" {more}: about so many more would decide." * bool(more)
     return f"{note} {answer.parts_note}." if answer.parts else note
+
+
+def names_note(answer: Answer, text: str | None = None) -> str:
+    """What names in a text mean, else in the words of the rows, as the space explains them; empty if there are none."""
+    text = " ".join(row.words for row in answer.rows) if text is None else text
+    said = [f"{name}: {meaning}." for name, meaning in answer.meanings.items() if name in text]
+    return " ".join(said)
 
 
 def _checks(report: StudyReport) -> Iterator[Block]:

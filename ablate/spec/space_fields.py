@@ -211,7 +211,8 @@ class SpaceFields(Spec):
     which they are written: if two set the same path, the later one wins. A value replaces the previous one without
     merging. A `block` that is set to the name of a block replaces the exceptions of the model by those of the block. A
     switch or a setting may have a text on what it removes, `removes: the skip around attention`, or replaces,
-    `replaces: attention by a mean`, which answers use."""
+    `replaces: attention by a mean`, which answers use. Brackets at its end explain the name, once below the answer:
+    `replaces: the block by SAS (no attention skip)`."""
     variants: dict[Name, dict[Name, Name]] = Field(default_factory=dict)
     """Settings of named variants; other switches are at the baseline's setting. They may have a text, `removes` or
     `replaces`, as switches may."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
@@ -26,7 +27,7 @@ from ablate.analysis.warnings import StudyWarning
 from ablate.analysis.why import why
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
-from ablate.render.document import along_table, answer_note
+from ablate.render.document import along_table, answer_note, names_note
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
 from ablate.render.formats.html import effects_table, group_mark, scale_forest, verdict_table
@@ -220,7 +221,8 @@ def claim_rows(study_report: StudyReport, *, opened: bool) -> str:
             for name in claim.variants
             if name != baseline
         )
-        reason = "; ".join(filter(None, (claim.reason(titles), claim.so_far)))
+        known = claim.reason(titles), claim.so_far, claim.own_margin(study_report.margin)
+        reason = "; ".join(filter(None, known))
         source = " · ".join(filter(None, (claim.id if claim.says else "", claim.source)))
         about = " · ".join(filter(None, (f"Evidence: {links}" if links else "", html.escape(source))))
         below = "".join(f"<span>{part}</span>" for part in (html_prose(reason), about) if part)
@@ -236,6 +238,11 @@ MOST = 60
 """Rows at a time."""
 MOST_PAIRS = 6
 """Interactions that an answer shows; the page Effects has all."""
+RULES = {
+    "bigram": "guesses each token from the one before it, by counting",
+    "trigram": "guesses each token from the two before it, by counting",
+}
+"""Trivial baselines that an answer names, to what they do."""
 MOST_LIMITS = 2
 """What limits an answer that is shown before a click."""
 
@@ -252,7 +259,7 @@ def show_answer(study_report: StudyReport) -> None:
             f"How much {escape(effects.metric)} changes from the first setting of a switch to the one named, with the "
             f"interval that decides; the margin is {effects.margin:g}. "
             + (f"All are undecided, whatever their intervals: {prose(effects.withheld)}. " if effects.withheld else "")
-            + "Or: these trials cannot tell the two apart." * aliased
+            + "Or: these combinations cannot tell the two pairs apart; what is shown is their sum." * aliased
         )
         counts = ", ".join(f"{len(group.rows)} {group.key}" for group in answer.groups)
         each = st.expander(f"Each combination beside the baseline: {counts}", key="combinations", on_change="rerun",
@@ -262,11 +269,28 @@ def show_answer(study_report: StudyReport) -> None:
                 _rows(answer)
     elif answer.groups:
         if answer.scale:
-            st.subheader("On the largest rung", anchor=False)
-        _rows(answer)
+            rungs = len(answer.scale[0].compute)
+            st.subheader(f"On the largest rung, the largest of the {rungs} sizes that were trained", anchor=False)
+        _judged_rows(answer)
     if study_report.climbs is not None:
         _scale(answer, study_report.climbs)
     _trust([line for line in answer.trust if line.level != "ok"])
+
+
+def _judged_rows(answer: Answer) -> None:
+    """The compared variants; those that fresh seeds have not tried are a click away where others were tried."""
+    judged = tuple(group for group in answer.groups if group.key != "unproven")
+    others = [row for group in answer.groups if group.key == "unproven" for row in group.rows]
+    if not judged or not others:
+        _rows(answer)
+        return
+    _rows(replace(answer, groups=judged))
+    title = f"{plural(len(others), 'further combination')}, not tried on fresh seeds"
+    each = st.expander(title, key="unproven", on_change="rerun", bind="query-params")
+    if each.open:
+        with each:
+            st.html(table(answer, _page([("unproven", row) for row in others])))
+            st.caption("Without an interval: the seeds that they were trained on also chose among them.")
 
 
 def _rows(answer: Answer) -> None:
@@ -278,6 +302,8 @@ def _rows(answer: Answer) -> None:
     st.html(table(answer, _page(rows)))
     key = " · ".join(f"{group_mark(group.key)} {group.title}" for group in answer.groups)
     st.caption(prose(f"{key}. {answer_note(answer)}"))
+    if names := names_note(answer):
+        st.caption(prose(names))
 
 
 def _scale(answer: Answer, climbs: Climbs) -> None:
@@ -288,8 +314,8 @@ def _scale(answer: Answer, climbs: Climbs) -> None:
     st.html(scale_forest(answer, climbs, Palette(dark()), image))
     st.caption(
         f"Δ {answer.metric} at multiples of the compute of the largest rung (1x); at {times}x as the law of each "
-        "variant predicts, with its 95 % interval. Speedup: the compute that the baseline would need there, over that "
-        "of the variant."
+        "variant predicts, with its 95 % interval. What is undecided at 1x stays undecided, whatever the law predicts. "
+        "Speedup: the compute that the baseline would need there, over that of the variant."
     )
 
 
@@ -302,7 +328,10 @@ def _trust(limits: list[StudyWarning]) -> None:
     """What limits the answer, in one strip: the most serious lines, the others on a click."""
     first, more = limits[:MOST_LIMITS], limits[MOST_LIMITS:]
     if first:
-        st.warning(prose("; ".join(line.text for line in first)), icon=":material/warning:")
+        said = "; ".join(line.text for line in first)
+        st.warning(prose(said), icon=":material/warning:")
+        if explained := " ".join(f"{name.capitalize()}: {rule}." for name, rule in RULES.items() if name in said):
+            st.caption(explained)
     if more:
         with st.expander(f"{plural(len(more), 'more limit')} of this answer", key="limits"):
             st.markdown("\n".join(f"- {prose(line.text)}" for line in more))

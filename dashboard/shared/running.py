@@ -308,10 +308,10 @@ def show_next_steps(answer: Answer) -> None:
 
 
 def _label(step: NextStep) -> str:
-    """What a button does that takes a step: `Add seeds 4:12`."""
+    """What a button does that takes a step: `Add seeds, up to 12 in all`."""
     options_of = dict(zip(step.arguments, step.arguments[1:], strict=False))
     if seeds := options_of.get("--seeds"):
-        return f"Add seeds {seeds}"
+        return f"Add seeds, up to {seeds.rpartition(':')[2]} in all"
     if rung := options_of.get("--rung"):
         return f"Add rung {rung}"
     if times := options_of.get("--longer"):

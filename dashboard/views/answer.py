@@ -13,7 +13,6 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.columns import Column, columns, groups, legend
 from ablate.analysis.course import course_cell
 from ablate.analysis.fairness import fairness_lines
-from ablate.analysis.headline import shows_effects
 from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
@@ -23,7 +22,7 @@ from ablate.render.blocks import lead
 from ablate.render.figures.axes import draw_slice, scaling_table, scaling_title, slice_panels
 from ablate.render.figures.curves import MOST_PANELS, course_panels, rows_with_course
 from ablate.render.figures.laws import draw_laws, has_laws
-from ablate.render.figures.profile import matrix, matrix_note, profile
+from ablate.render.figures.profile import SCORE, matrix, matrix_note, profile
 from ablate.render.figures.style import Palette
 from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.latex import paper_table
@@ -92,11 +91,14 @@ def _suite(study: str, study_report: StudyReport) -> None:
     table = matrix(answer)
     rows = [row for group in table.groups for row in group]
     told = "; ".join(f"{row[0]} {', '.join(row[1:])}" for row in rows[:20])
-    st.header("Tasks", anchor=False)
+    st.header("Tasks: score", anchor=False)
+    st.caption(prose(SCORE))
     chart(partial(profile, study_report), "profile", f"Scores of the variants on {', '.join(table.titles[2:])}: {told}")
+    assert answer.suite is not None, "a study with tasks has a suite"
+    st.header(prose(f"Tasks: {answer.suite.metric}"), anchor=False)
+    st.caption(prose(matrix_note(answer, narrow=is_narrow())))
     shown = matrix(answer, narrow=is_narrow())
     plain_table(shown, f"{len(rows)} rows of variants, a column for each task")
-    st.caption(prose(matrix_note(answer, narrow=is_narrow())))
     frame = pd.DataFrame(rows, columns=list(table.titles))
     export(dict(table_files(f"{study}_tasks", frame)) | report_figure(study, "profile"), "tasks")
 
@@ -116,8 +118,6 @@ def _block(study: str) -> None:
     if svg:
         st.header("The block", anchor=False)
         picture(svg, f"Block of the baseline of {study} with the verdicts on its parts")
-        if shows_effects(report(study)):
-            st.caption("Each part alone, beside the baseline; the rows above are averages over the other switches.")
         export({f"{study}_block.svg": lambda: svg}, "blocks")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,14 +10,14 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.answer import answer_of
-from ablate.analysis.answer_rows import AnswerRow, GroupKey, answer_sentence
+from ablate.analysis.answer_rows import AnswerRow, GroupKey, answer_sentence, tuned_paths
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import Comparison, Difference, read_comparison
 from ablate.analysis.numbers import MISSING, count, interval_words, plural
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
-from ablate.render.document import answer_note
+from ablate.render.document import answer_note, names_note
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.render.formats.html import rows_of
@@ -44,8 +43,6 @@ from dashboard.views import Entry
 ENTRY = Entry("Compare", ":material/compare_arrows:", "This study", 70, variants=2)
 
 LEAST, MOST = 2, 6
-AS_VARIANT: dict[str, GroupKey] = {"must stay": "worse", "can go": "as good"}
-"""Verdicts on a part that a variant lacks, to those on the variant, which is what this page compares."""
 
 
 def show() -> None:
@@ -86,9 +83,13 @@ def _live(study: str, sides: list[str], task: str) -> None:
     st.caption(f"± 95 % interval over seeds. Δ: difference from the first side, {paired}.")
     _links(comparison, labels)
     spec = _fields(comparison.spec, labels)
-    st.header("What differs in the spec", anchor=False)
+    st.header("What differs in the settings", anchor=False)
     whole = spec.dropna()  # what a part has that another side has no part for follows from its kind
     _show_fields(whole, "spec", "" if len(spec) else "Nothing: these are one and the same variant.")
+    if tuned := [one.path for one in comparison.spec if one.path in tuned_paths(compared(study)[0])]:
+        st.caption(
+            escape(f"Tuned for each variant, so that each is compared at its best: {', '.join(map(_steps, tuned))}.")
+        )
     if len(whole) < len(spec):
         rest = st.expander(f"{plural(len(spec) - len(whole), 'field')} that not all sides have", key="fields",
                            on_change="rerun", bind="query-params")  # fmt: skip
@@ -121,12 +122,12 @@ def _lead(comparison: Comparison, labels: list[str], study: str, task: str) -> N
         rows = {f"{study}/{at_task(row.variant, task)}": (key, row) for key, row in rows_of(answer)}
         judged = {name: row for name, row in rows.items() if name in sides}
     if judged:
-        words = dict(zip((side.name for side in comparison.sides), labels, strict=True))
         told = {row.name: answer_sentence(row) for row in study_report.variants}
-        st.markdown("  \n".join(_found(words[name], told[row.variant]) for name, (_, row) in judged.items()))
-        shown = [(AS_VARIANT.get(key, key), replace(row, label=words[name])) for name, (key, row) in judged.items()]
-        st.html(table(answer, shown, task))
+        st.markdown("  \n".join(_found(row.words, told[row.variant]) for _, row in judged.values()))
+        st.html(table(answer, [*judged.values()], task))
         st.caption(prose(answer_note(answer, [row for _, row in judged.values()])))
+        if names := names_note(answer, " ".join(row.words for _, row in judged.values())):
+            st.caption(prose(names))
     for side, label in zip(comparison.sides[1:], labels[1:], strict=True):
         apart = comparison.difference(side, metric)
         if side.name not in judged and apart.difference is not None:
@@ -135,11 +136,9 @@ def _lead(comparison: Comparison, labels: list[str], study: str, task: str) -> N
             st.markdown(said + ("" if around == MISSING else f" (95 % interval {around})"))
 
 
-def _found(label: str, sentence: str) -> str:
-    """What was found of a side, in a sentence for Markdown."""
-    word, _, reason = sentence.partition(": ")
-    said = reason if word in AS_VARIANT else ", ".join(filter(None, (word, reason)))
-    return f"**{escape(label)}**, beside the baseline: **{prose(said)}**"
+def _found(words: str, sentence: str) -> str:
+    """What was found of a change, in a line for Markdown, in the words of the answer."""
+    return f"**{escape(words)}{': ' * bool(sentence)}{prose(sentence.replace(': ', ', ', 1))}**"
 
 
 def _samples(record: StudyRecord, chosen: list[str]) -> None:
@@ -178,10 +177,15 @@ def _looks(comparison: Comparison, study: str, palette: Palette) -> list[Look]:
 
 def _fields(fields: tuple[Difference, ...], labels: list[str]) -> pd.DataFrame:
     rows = [
-        {"path": field.path, **{label: _plain(field.values.get(side)) for side, label in enumerate(labels)}}
+        {"setting": _steps(field.path), **{label: _plain(field.values.get(side)) for side, label in enumerate(labels)}}
         for field in fields
     ]
-    return pd.DataFrame(rows, columns=["path", *labels])
+    return pd.DataFrame(rows, columns=["setting", *labels])
+
+
+def _steps(path: str) -> str:
+    """A path in the words that lead to its value: `model › block › skips`."""
+    return path.replace(".", " › ").replace("_", " ")
 
 
 def _plain(value: object) -> str | None:

@@ -24,6 +24,7 @@ from ablate.render.figures.effects import (
     draw_effects,
     draw_importances,
     draw_pairs,
+    draws_pairs,
     how_to_read,
     how_to_read_importances,
     how_to_read_pairs,
@@ -36,6 +37,7 @@ from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.evidence import show_effects, show_headline
 from dashboard.shared.exports import (
+    Maker,
     chart,
     dark,
     export,
@@ -133,15 +135,22 @@ def _interactions(study: str) -> None:
         return
     rows, draw = by_size(effects.interactions), partial(draw_pairs, effects)
     show_headline(results.answer(study))
-    chart(
-        partial(draw, width=page_width()), "pairs",
-        f"Heat map of main effects (diagonal) and interactions (below it) on {effects.metric}; the largest "
-        f"interaction is {effects.titles[rows[0].name]} with {rows[0].estimate:+.3g}",
-    )  # fmt: skip
-    st.caption(prose(how_to_read_pairs(effects)))
+    files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
+    if draws_pairs(effects):
+        chart(
+            partial(draw, width=page_width()), "pairs",
+            f"Heat map of main effects (diagonal) and interactions (below it) on {effects.metric}; the largest "
+            f"interaction is {effects.titles[rows[0].name]} with {rows[0].estimate:+.3g}",
+        )  # fmt: skip
+        st.caption(prose(how_to_read_pairs(effects)))
+        files |= figure_files(f"{study}_interactions", draw)
     show_effects(replace(effects, main=()), MOST_ROWS)
-    table = effects_table(rows, effects)
-    export(table_files(f"{study}_interactions", table) | figure_files(f"{study}_interactions", draw), "interactions")
+    if not draws_pairs(effects):
+        st.caption(
+            f"How much two settings together change {escape(effects.metric)} beyond the sum of both; the margin is "
+            f"{effects.margin:g}. Or: these combinations cannot tell the two pairs apart; what is shown is their sum."
+        )
+    export(files, "interactions")
 
 
 def _importances(study: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.changes import variant_titles
 from ablate.analysis.numbers import count, counted, duration, scaled
 from ablate.analysis.status import Overview, read_overview
 from ablate.errors import NotFoundError
@@ -29,6 +30,7 @@ from dashboard.shared.store import (
     ended,
     location,
     looking_at,
+    record,
     stamp,
     store,
     stores,
@@ -42,7 +44,7 @@ ENTRY = Entry("Studies", ":material/list:", "All studies", 120)
 
 STRIP = 130
 """Width of the picture of a study's verdicts, in pixels."""
-WORDS = {"question": 205, "answer": 400}
+WORDS = {"question": 195, "answer": 375}
 """Widths of the columns of sentences, in pixels."""
 TALLEST, LONGEST = 84, 220
 """Pixels of a row of four lines, and characters that they hold."""
@@ -183,7 +185,7 @@ def _chooser(
             "★": st.column_config.TextColumn(width=30),
             **{name: st.column_config.TextColumn(width=width) for name, width in WORDS.items()},
             "store": st.column_config.TextColumn(width=80),
-            "study": st.column_config.TextColumn(width=155),
+            "study": st.column_config.TextColumn(width=190),
             "state": st.column_config.TextColumn(width=90),
             "verdicts": st.column_config.ImageColumn(
                 width=STRIP + 20, help="A mark for each variant, in the colour of its verdict"
@@ -320,6 +322,7 @@ def strip(words: tuple[str, ...], height: int = 34) -> str | None:
 
 def _details(study: StudySummary) -> None:
     overview = _overview(location(), study.name, stamp(study.name))
+    titles = variant_titles(record(study.name))
     with st.container(border=True):
         st.header(escape(study.name), anchor=False)
         st.markdown(escape(study.question))
@@ -333,12 +336,13 @@ def _details(study: StudySummary) -> None:
                      delta_arrow="off", width="content")  # fmt: skip
         if overview.best is not None and overview.best_value is not None:
             facts.metric(
-                f"Best {escape(overview.metric)}", f"{overview.best_value:.4g}", escape(overview.best),
+                f"Best {escape(overview.metric)}", f"{overview.best_value:.4g}", escape(titles[overview.best]),
                 delta_color="off", delta_arrow="off", width="content",
             )  # fmt: skip
         if overview.simplest_parameters is not None:
             facts.metric(
-                "Simplest that will do", count(overview.simplest_parameters), escape(overview.simplest),
+                "Parameters of the smallest that is not worse", count(overview.simplest_parameters),
+                escape(titles[overview.simplest]),
                 delta_color="off", delta_arrow="off", width="content",
             )  # fmt: skip
         if study.pruned:

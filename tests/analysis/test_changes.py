@@ -16,6 +16,7 @@ from ablate.analysis.changes import (
     changes_of,
     effect_titles,
     in_words,
+    meanings_of,
     setting_titles,
     titles_of,
     variant_titles,
@@ -436,3 +437,23 @@ def test_a_name_that_may_be_a_word_is_replaced_where_a_sentence_is_known_to_name
     said, titles = "sas is worse than baseline, as sas_p is", {"sas": "block → SAS", "sas_p": "block → SAS-P"}
     assert in_words(said, titles) == said
     assert in_words(said, titles, ("sas",)) == "block → SAS is worse than baseline, as sas_p is"
+
+
+def test_brackets_at_the_end_of_a_text_explain_a_name_and_are_no_part_of_it() -> None:
+    space = {
+        "switches": {
+            "skip": {"kept": {}, "removed": {"removes": "the skip (what is added)"}},
+            "block": {"pre_ln": {}, "sas": {"replaces": "the block by SAS (no skip)"}},
+        },
+        "variants": {"both": {"skip": "removed", "block": "sas", "replaces": "all by SAS-P [0, 1] (SAS in parallel)"}},
+    }
+    settings = {"baseline": ("kept", "pre_ln"), "skip=removed": ("removed", "pre_ln"), "block=sas": ("kept", "sas")}
+    settings["both"] = ("removed", "sas")
+    variants = {name: ({"skip": skip, "block": block}, 10) for name, (skip, block) in settings.items()}
+    record = dataclasses.replace(fake_store(variants, 2, margin=0.1).record, space=space)
+    found = changes_of(record)
+    assert found["skip=removed"].words == "the skip"
+    assert found["block=sas"].words == "the block → SAS"
+    assert found["both"].words == "all → SAS-P [0, 1]"
+    meanings = {"the skip": "what is added", "SAS": "no skip", "SAS-P [0, 1]": "SAS in parallel"}
+    assert meanings_of(record) == meanings

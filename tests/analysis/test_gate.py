@@ -207,7 +207,7 @@ def test_what_diverged_is_open_and_counts_as_a_refuted_idea() -> None:
     baseline, first, second = report.variants
     fresh = (baseline, replace(first, chosen=True, confirmed=(100, 101, 102)), replace(second, chosen=True))
     (step,) = answer_of(replace(report, variants=fresh)).next
-    assert step.purpose == "every comparison on fresh seeds is decided; what was selected without them stays unproven"
+    assert step.purpose == "nothing is open: every comparison on fresh seeds is decided"
     made.add("b=y", 1, state=TrialState.DIVERGED, stopped_at=7)
     (step,) = answer_of(read_study(made, "a_study")).next
     assert step.purpose == "no seeds decide on b=y: `--why` says what happened"

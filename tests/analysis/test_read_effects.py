@@ -12,9 +12,12 @@ from designed_study import on_off, run, runs_of
 from fake_store import NOON, fake_store
 from vega import marks, rows
 
+from ablate.analysis.answer import answer_of
 from ablate.analysis.effects import EffectRow, StudyEffects, effects_of, read_effects, read_importances
 from ablate.analysis.fairness import Tried, Tuned, Tuning
-from ablate.render.figures.effects import draw_pairs, how_to_read_pairs
+from ablate.analysis.headline import number_of_pairs
+from ablate.analysis.study import read_study
+from ablate.render.figures.effects import draw_pairs, draws_pairs
 from ablate.render.figures.style import PAPER
 from ablate.render.formats.html import effects_table
 from ablate.store.records import Declaration, TrialState
@@ -270,24 +273,21 @@ def test_the_tuning_of_a_variant_moves_effects_by_its_weight_in_them(direction: 
         assert ends == pytest.approx((min(moved), max(moved)))
 
 
-def test_cells_of_effects_that_are_not_told_apart_say_so() -> None:
-    """In a half fraction of four switches each interaction is that of the other two."""
+def test_pairs_that_are_not_told_apart_are_all_counted_and_have_no_cell_of_their_own() -> None:
+    """In a half fraction of four switches each of three interactions is that of the other two."""
     design = {"kind": "fractional", "resolution": "IV", "seeds": 2}
-    found = read_effects(run(design, on_off("a", "b", "c", "d"), landscape), "a_study")
+    made = run(design, on_off("a", "b", "c", "d"), landscape)
+    found = read_effects(made, "a_study")
     assert found is not None
-    texts = {cell["effect"]: set[str]() for layer in marks(draw_pairs(found, PAPER), "rect") for cell in rows(layer)}
-    for cell in rows(marks(draw_pairs(found, PAPER), "text")[0]):
-        texts[cell["effect"]].add(cell["text"])
-    shared = {effect: of for effect, of in texts.items() if " ≡ " in effect}
-    assert len(shared) == 3, "three pairs of interactions"
-    numbers = []
-    for of in shared.values():
-        bare, estimate = sorted(of, key=len)
-        assert estimate.endswith(f" {bare}"), "one cell has the estimate, and both have its number"
-        numbers.append(bare)
-    assert sorted(numbers) == ["[1]", "[2]", "[3]"]
-    assert "cannot tell the effects apart" in how_to_read_pairs(found)
-    assert "hyphen" not in how_to_read_pairs(found)
+    assert (len(found.interactions), number_of_pairs(found)) == (3, 6)
+    assert not draws_pairs(found)
+    headline = " ".join(answer_of(read_study(made, "a_study")).headline)
+    assert " of 6 pairs" in headline
+    assert "aliased" not in headline
+    whole = read_effects(run({"kind": "grid", "seeds": 2}, on_off("a", "b", "c", "d"), landscape), "a_study")
+    assert whole is not None
+    assert draws_pairs(whole)
+    assert number_of_pairs(whole) == 6
 
 
 @pytest.mark.parametrize(

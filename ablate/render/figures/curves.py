@@ -35,6 +35,7 @@ from ablate.render.figures.style import (
     number,
     omission,
     panels,
+    panels_apart,
     spread,
     with_equal_decimals,
     wrapped,
@@ -47,6 +48,8 @@ MOST_ENDS = 12
 MOST_PANELS = 40
 """Variants beyond this number are not drawn."""
 PANEL_HEIGHT = 150
+OTHER_AXIS = "on an axis of its own"
+"""What the title of a panel says whose vertical axis is not that of the others."""
 NAME = 34
 """Characters of a name on one line of a legend."""
 
@@ -134,11 +137,10 @@ def band_panels(
     bounds: Mapping[str, str],
     width: float = WIDTH,
 ) -> Spec:
-    """A panel for each band beside that of its baseline, which is dashed, all with the same axes.
+    """A panel for each band beside that of its baseline, which is dashed.
 
     The title of a panel tells the verdict, whose colour the line has, where the line ends, and the bound behind the
-    verdict. The vertical axis shows what the middle of the bands needs, so that a single outlier does not squeeze the
-    others (`outliers`); its panel says so.
+    verdict. All have the same axes but outliers (`outliers`), which would squeeze the others; their panels say so.
 
     Args:
         bands: By name, those of baselines among them.
@@ -153,28 +155,30 @@ def band_panels(
     shown = {name: band for name, band in bands.items() if name not in baselines.values()} or dict(bands)
     if not shown.keys() <= verdicts.keys():
         looks["variant"] = replace(palette.look(5), dash=(1, 0))
-    rows: list[Spec] = []
+    rows: dict[str, list[Spec]] = {}
     cut = outliers(bands)
-    kept = [band for name, band in bands.items() if name not in cut]
+    limits = dict.fromkeys(shown, heights(band for name, band in bands.items() if name not in cut) or (0, 1))
+    for name, own in shown.items():
+        word, bound, beside = verdicts.get(name), bounds.get(name), bands.get(baselines.get(name, ""))
+        rows[name] = [] if beside is None else _points("baseline", beside, {})
+        rows[name] += _points(labels[word] if word else "variant", own, {})
+        if name in cut:
+            limits[name] = heights([own, *([] if beside is None else [beside])]) or (0, 1)
+    every = [row for of in rows.values() for row in of]
+    across = min(row["x"] for row in every), max(row["x"] for row in every)
+    found = {name: look for name, look in looks.items() if any(row["name"] == name for row in every)}
+    key: Spec = {"orient": "top", "symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 2}
+    key["columns"] = int(width // 170)
+    few = {"tickCount": 4}
+    drawn = {}
     for name, own in shown.items():
         word, bound = verdicts.get(name), bounds.get(name)
         said = f"{in_answer(word)}, {own.mean[-1]:.4g}" if word else f"{own.mean[-1]:.4g}"
-        panel = {"panel": f"{wrapped(name, PANEL_NAME)}\n{said}" + (f"\nΔ {bound}" if bound else "")}
-        if (beside := baselines.get(name, "")) in bands:
-            rows += _points("baseline", bands[beside], panel)
-        rows += _points(labels[word] if word else "variant", own, panel)
-        if name in cut:
-            rows[-1]["beyond"] = "beyond the axis"
-    x = number("x", titles[0], domain=(min(row["x"] for row in rows), max(row["x"] for row in rows)))
-    y = number("mean", titles[1], domain=heights(kept) or (0, 1))
-    found = {name: look for name, look in looks.items() if any(row["name"] == name for row in rows)}
-    key: Spec = {"orient": "top", "symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 2}
-    key["columns"] = int(width // 170)
-    parts = _band_marks(None, {"x": x, "y": y}, found, **key)
-    if cut:
-        beyond = mark("text", None, {"x": x, "text": {"field": "beyond"}}, y=12, align="right")
-        parts.append(beyond | {"transform": [{"filter": "datum.beyond"}]})
-    return panels(parts, rows, height=PANEL_HEIGHT, width=width)
+        lines = wrapped(name, PANEL_NAME), said, f"Δ {bound}" if bound else "", OTHER_AXIS if name in cut else ""
+        x = number("x", titles[0], domain=across, axis=few)
+        y = number("mean", titles[1], domain=limits[name], axis=few)
+        drawn["\n".join(filter(None, lines))] = _band_marks(None, {"x": x, "y": y}, found, **key), rows[name]
+    return panels_apart(drawn, height=PANEL_HEIGHT, width=width)
 
 
 def outliers(bands: Mapping[str, Band]) -> list[str]:

@@ -38,6 +38,8 @@ MOST_PRINTED = 16
 """The same in a report."""
 LEAST_CELL = 80
 """Pixels of a column below which what its cells say is smaller."""
+LEAST_PRINTED, NAMES = 46, 140
+"""Pixels of a cell of a page that hold a number, and pixels of the names beside the cells."""
 LEAST_LEVEL = 96
 """Pixels of a column from which its name is not slanted."""
 TOGETHER = "interactions and noise"
@@ -67,7 +69,7 @@ def pictures(findings: Findings) -> Iterator[Picture]:
             f"Effects on {fitted.metric} with 95 % intervals: main effects, then interactions; further {worse} is "
             f"worse. Dashed: the margin {fitted.margin:g} on either side.{rest}",
         )
-        if fitted.interactions and len(fitted.main) <= MOST_PRINTED:
+        if draws_pairs(fitted) and len(fitted.main) <= MOST_PRINTED:
             yield Picture("interactions", how_to_read_pairs(fitted))
     if findings.importances is not None:
         yield Picture(
@@ -132,6 +134,11 @@ def _title(effects: StudyEffects) -> str:
     return f"change of {effects.metric}\n({better} is better)"
 
 
+def draws_pairs(effects: StudyEffects) -> bool:
+    """Whether a heat map says anything: it has pairs, and no cell would be that of two effects."""
+    return bool(effects.interactions) and not any(row.aliases for row in (*effects.main, *effects.interactions))
+
+
 def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) -> Spec:
     """The heat map: main effects on the diagonal, interactions below it; blue better, brown worse, no colour undecided.
 
@@ -140,17 +147,15 @@ def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) ->
     """
     labels = [wrapped(effects.titles[row.name], PANEL_NAME) for row in effects.main]
     found = {_cell_of(effects, row.name): row for row in (*effects.main, *effects.interactions)}
-    alike, numbers = _alike(effects), {row.name: number for number, row in enumerate(_aliased(effects), 1)}
     most = max((abs(row.estimate) for row in found.values()), default=1.0) or 1.0
     decimals = decimals_for(effects.margin, [])
+    printed = len(labels) <= MOST_PRINTED and (width == WIDTH or (width - NAMES) / len(labels) >= LEAST_PRINTED)
     cells = []
     for line in range(len(labels)):
         for column in range(line + 1):
             row = found.get((column, line))
             side = "" if row is None else effects.side(row)
-            told = row or alike.get((column, line))
-            text = fixed(row.estimate, decimals, sign=True) + "?" * (side == "undecided") if row else ""
-            text += f" [{numbers[told.name]}]" if told is not None and told.name in numbers else ""
+            text = fixed(row.estimate, decimals, sign=True) + "?" * (side == "undecided") if row else MISSING
             cells.append(
                 {
                     "line": labels[line],
@@ -159,8 +164,8 @@ def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) ->
                     "low": None if row is None else row.low,
                     "high": None if row is None else row.high,
                     "side": side,
-                    "text": (text.strip() or MISSING) if len(labels) <= MOST_PRINTED else "",
-                    "effect": "not estimable" if told is None else with_aliases(told, effects),
+                    "text": text if printed else "",
+                    "effect": "not estimable" if row is None else effects.titles[row.name],
                     "strong": row is not None and side != "undecided" and abs(row.estimate) > 0.55 * most,
                 }
             )
@@ -192,23 +197,11 @@ def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) ->
     )  # fmt: skip
 
 
-def _aliased(effects: StudyEffects) -> list[EffectRow]:
-    """The effects whose estimate is also that of others."""
-    return [row for row in (*effects.main, *effects.interactions) if row.aliases]
-
-
 def _cell_of(effects: StudyEffects, name: str) -> tuple[int, int] | None:
     """The places of the settings of an effect on the heat map; None if it has more than two, or one without a place."""
     places = {row.name: place for place, row in enumerate(effects.main)}
     of = sorted(places.get(one, -1) for one in name.split(":"))
     return None if of[0] < 0 or len(of) > 2 else (of[0], of[-1])
-
-
-def _alike(effects: StudyEffects) -> dict[tuple[int, int], EffectRow]:
-    """The cells without an estimate of their own, to the effect from which they cannot be told apart."""
-    found = {cell: row for row in _aliased(effects) for name in row.aliases if (cell := _cell_of(effects, name))}
-    own = {_cell_of(effects, row.name) for row in (*effects.main, *effects.interactions)}
-    return {cell: row for cell, row in found.items() if cell not in own}
 
 
 def how_to_read_pairs(effects: StudyEffects) -> str:
@@ -217,12 +210,8 @@ def how_to_read_pairs(effects: StudyEffects) -> str:
         f"On the diagonal, how much each setting changes {effects.metric} on average; below it, how much two together "
         "change it beyond the sum. A question mark and no colour: undecided."
     )
-    if _aliased(effects):
-        said += (
-            " The same number in brackets: these trials cannot tell the effects apart, and one of them stands for both."
-        )
     pairs = len(effects.main) * (len(effects.main) + 1) // 2
-    known = len(effects.main) + len(effects.interactions) + len(_alike(effects))
+    known = len(effects.main) + len(effects.interactions)
     return said + (" A hyphen: not estimable from these trials." if known < pairs else "")
 
 
@@ -326,8 +315,8 @@ def how_to_read(effects: StudyEffects) -> str:
     )
     if any(row.aliases for row in (*effects.main, *effects.interactions)):
         said += (
-            " An alias is an effect that these trials cannot tell from the one beside it: the estimate is of their "
-            "sum. A design of higher resolution separates them."
+            " Where a row says *or*, these trials cannot tell the two apart: the estimate is of their sum. A design of "
+            "higher `resolution` separates them."
         )
     if effects.diverged:
         count = "counts" if effects.diverged == 1 else "count"

@@ -11,7 +11,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, new_part, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.suite import SuiteCell
-from ablate.render.answer import marks_help, suite_mark
+from ablate.render.answer import marks_help, suite_mark, suite_words
 from ablate.render.blocks import Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import Palette, Spec, by_look, layers, mark, names, number, wrapped
 from ablate.spec.suite import is_accuracy
@@ -111,7 +111,7 @@ def matrix(answer: Answer, *, narrow: bool = False) -> Grid:
         of = suite.tasks[task]
         ends = (least, of.perfect) if of.perfect > of.trivial else (of.perfect, math.inf)
         within = around(cell.low, cell.high, min(cell.mean, ends[0]), max(cell.mean, ends[1]), decimals)
-        return f"{cell.mean:.{decimals}f}{within} {suite_mark(cell)}".rstrip()
+        return f"{cell.mean:.{decimals}f}{within} {suite_mark(cell) if narrow else suite_words(cell)}".rstrip()
 
     rows = tuple(
         (
@@ -132,13 +132,20 @@ def matrix_note(answer: Answer, *, narrow: bool = False) -> str:
     """How to read the matrix, in a few sentences; `narrow` as for `matrix`."""
     suite = answer.suite
     assert suite is not None, "only suites have a matrix"
-    marks = marks_help(cell for row in suite.rows for cell in row.cells.values())
+    cells = [cell for row in suite.rows for cell in row.cells.values()]
     spread = "" if narrow else " with half of its 95 % interval over seeds, or its ends cut at what the metric can be"
-    return (
-        f"{suite.metric}{spread}. Beside it the verdict against the baseline on this "
-        f"task, margin {suite.margin:g}: {marks}; * not jointly over all variants and tasks (Holm); ° not above "
-        "the trivial baseline. The score of a task is (metric - trivial) / (perfect - trivial)."
-    )
+    said = f"{suite.metric}{spread}. Beside it the verdict against the baseline on this task, margin {suite.margin:g}"
+    if narrow:
+        said += f": {marks_help(cells)}"
+    elif any(cell.alike for cell in cells):
+        said += "; none where it equals the baseline at every seed"
+    marks = "".join(map(suite_mark, cells))
+    alone = " *: true alone, not jointly over all variants and tasks (Holm's procedure)." * ("*" in marks)
+    return f"{said}.{alone}{' °: not above the trivial baseline.' * ('°' in marks)}"
+
+
+SCORE = "The score of a task is (metric - trivial) / (perfect - trivial): 0 is the best trivial baseline, 1 is perfect."
+"""How a score follows from the metric of a task."""
 
 
 def section(findings: Findings, shown: Mapping[str, Picture]) -> Section | None:
@@ -147,7 +154,7 @@ def section(findings: Findings, shown: Mapping[str, Picture]) -> Section | None:
         return None
     answer = answer_of(findings.report)
     drawn = (shown["profile"],) if "profile" in shown else ()
-    return Section("Tasks", (matrix(answer), Paragraph(matrix_note(answer)), *drawn))
+    return Section("Tasks", (matrix(answer), Paragraph(f"{matrix_note(answer)} {SCORE}"), *drawn))
 
 
 FIGURES = {"profile": lambda findings, palette: profile(findings.report, palette)}

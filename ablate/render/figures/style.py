@@ -207,6 +207,21 @@ def panels(parts: Iterable[Spec], rows: Sequence[Spec], height: float = 110, wid
     return {"data": {"values": [*rows]}, "facet": facet, "columns": columns, "spec": drawn}
 
 
+def panels_apart(
+    drawn: Mapping[str, tuple[Sequence[Spec], Sequence[Spec]]], height: float, width: float = WIDTH
+) -> Spec:
+    """A panel for each name, with axes of its own, its layers and its rows; its title is its name."""
+    columns = min(4 if width >= WIDTH else 2, len(drawn)) or 1
+    each = width / columns - 50
+    head = {"anchor": "middle", "font": "Source Sans, sans-serif"}
+    parts = [
+        {"title": {"text": name.split("\n"), **head}, "data": {"values": [*rows]}, "layer": [*layered],
+         "width": each, "height": height}
+        for name, (layered, rows) in drawn.items()
+    ]  # fmt: skip
+    return {"concat": parts, "columns": columns}
+
+
 def number(field: str, title: str | None = None, **more: Any) -> Spec:
     """A channel of numbers whose axis need not begin at zero; `more` may hold `domain`, `log`, `axis` and so on."""
     scale: Spec = {"zero": False, "nice": "domain" not in more}

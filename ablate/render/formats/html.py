@@ -427,9 +427,9 @@ def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callab
 
     def cells(row: ScaleRow) -> tuple[str, ...]:
         span = spans.get(row.words, Span(None, None, None))
-        outcome = outcome_words(row) if row.there else "not extrapolated"
+        outcome, _, reason = outcome_words(row).partition(": ")
         drawn = palette.verdict(_OUTCOMES.get(row.outcome, row.outcome) if row.there else SELECTED)
-        why = "" if row.there else f" <small>{escape(row.refusal)}</small>"
+        why = f" <small>{escape(reason)}</small>" if reason else ""
         return (
             _marked(drawn, outcome),
             f'{escape(row.words)}<small class="narrow"> {outcome}</small>{why}',

@@ -15,7 +15,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, percent
 from ablate.analysis.report import StudyReport
 from ablate.render.blocks import Items, Paragraph
-from ablate.render.document import answer_note, document
+from ablate.render.document import answer_note, document, names_note
 from ablate.render.figures.style import Palette
 from ablate.render.formats import Format, Place
 from ablate.render.formats.html import (
@@ -196,6 +196,8 @@ def _answer(report: StudyReport) -> Iterator[str]:
     cautions = [line.text for line in answer.trust if line.level != "ok"]
     yield from (f'<p class="caution">{prose(text)}</p>' for text in cautions[:MOST_CAUTIONS])
     yield from (f'<p class="note">{prose(line.text)}</p>' for line in answer.trust if line.level == "ok")
+    if names := names_note(answer):
+        yield f'<p class="note">{prose(names)}</p>'
 
 
 def _blocks(report: StudyReport, before: VariantRecord, after: VariantRecord) -> str:
