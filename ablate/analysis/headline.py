@@ -86,8 +86,8 @@ def _sentences(
         rest = [*_on_largest_rung(kept | {"can go": largest, "must stay": smallest_sets})]
     else:
         parts = [*_parts(largest, "can go"), *_parts(smallest_sets, "must stay", begins=not largest)]
-        said = [f"{'; '.join(parts)}."] if parts else []
-        rest = [*said, *_changes(kept, report, detail, alone=not parts)]
+        clauses = [f"{'; '.join(parts)}."] if parts else []
+        rest = [*clauses, *_changes(kept, report, detail, alone=not parts)]
     if smallest and smallest not in first:
         rest.append(smallest)
     sentences = [*first, *rest]

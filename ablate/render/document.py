@@ -181,10 +181,10 @@ def answer_note(answer: Answer, rows: Sequence[AnswerRow] | None = None) -> str:
 
 
 def names_note(answer: Answer, text: str | None = None) -> str:
-    """What names in a text mean, else in the words of the rows, as the space explains them; empty if there are none."""
+    """What names in a text, else in the words of the rows, mean as the space explains them; empty if none has any."""
     text = " ".join(row.words for row in answer.rows) if text is None else text
-    said = [f"{name}: {meaning}." for name, meaning in answer.meanings.items() if name in text]
-    return " ".join(said)
+    known = sorted((text.index(name), name) for name in answer.meanings if name in text)
+    return " ".join(f"`{name}`: {answer.meanings[name]}." for _, name in known)
 
 
 def _checks(report: StudyReport) -> Iterator[Block]:

@@ -56,6 +56,7 @@ _LAYOUT = """
 @media (max-width: 640px) {
     [data-testid="stMainBlockContainer"] { padding: 3.5rem 1rem 2rem; }
     [data-testid="stMain"] h1 { font-size: 1.35rem; }
+    [data-testid="stMultiSelect"] [role="group"] { max-height: none; }
 }
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] * { opacity: 1; }
 [data-testid="stSidebarUserContent"] [data-testid="stVerticalBlock"] { gap: 0.25rem; }

@@ -76,7 +76,7 @@ def confirmed(tmp_path: Path) -> Path:
 
 def test_a_search_leads_with_its_best_point_on_fresh_seeds_pair_by_pair(confirmed: Path, shown: Shown) -> None:
     page = shown("search", confirmed, study="found")
-    assert "it beats the baseline: at least 0.4" in page.markdown[0].value.replace("\\", "")
+    assert "On 3 fresh seeds it is at least 0.48 better than the baseline" in page.markdown[0].value.replace("\\", "")
     (verdicts,) = (one.proto.body for one in page.get("html") if "verdict" in one.proto.body)
     assert verdicts.count("<tr>") == 2, "the head and the confirmed point alone"
     pairs = figures(page)[0]
@@ -96,6 +96,16 @@ def test_a_search_leads_with_its_best_point_on_fresh_seeds_pair_by_pair(confirme
     opened = shown("trial", confirmed, study="found")
     assert (opened.selectbox(key="variant").value, opened.selectbox(key="seed").value) == ("norm=none", "3000")
     assert any("on fresh seeds: **better" in one.value.replace("\\", "") for one in opened.markdown)
+
+
+def test_what_no_fresh_seed_has_tried_is_a_click_away_from_the_answer(confirmed: Path, shown: Shown) -> None:
+    page = shown("answer", confirmed, study="found")
+    (judged,) = (one.proto.body for one in page.get("html") if '<table class="answer"' in one.proto.body)
+    assert "why=norm%3Dnone" in judged
+    assert "why=norm%3Drms" not in judged
+    page = shown("answer", confirmed, study="found", unproven="true")
+    _, opened = (one.proto.body for one in page.get("html") if '<table class="answer"' in one.proto.body)
+    assert "why=norm%3Drms" in opened
 
 
 def test_trials_stand_below_their_variant_with_its_mean_and_its_verdict(confirmed: Path, shown: Shown) -> None:
@@ -376,12 +386,12 @@ def test_compared_sides_have_one_name_and_a_sentence_says_what_was_found(tmp_pat
     assert page.multiselect(key="sides").value == ["baseline", "norm=none", "norm=ln"], "links hold the names"
     titles = ["baseline", "no norm", "RMS norm → layer norm"]
     assert page.multiselect(key="sides").options[:3] == titles
-    (said,) = (one.value for one in page.markdown if "beside the baseline" in one.value)
+    (said,) = (one.value for one in page.markdown if "must stay" in one.value)
     told = re.sub(r"[\\\u2068\u2069*]", "", said).split("  \n")
     assert len(told) == 2
-    assert re.fullmatch(r"no norm, beside the baseline: worse by at least [\d.]+", told[1])
-    assert re.match(r"RMS norm → layer norm, beside the baseline: as good, at most [\d.]+ worse", told[0])
+    assert re.fullmatch(r"the norm: must stay, worse by at least [\d.]+", told[1])
+    assert re.match(r"RMS norm → layer norm: as good, at most [\d.]+ worse", told[0])
     (forest, *_) = (one.proto.body for one in page.get("html") if '<table class="answer"' in one.proto.body)
     words = re.sub(r"<[^>]+>", " ", forest)
-    assert "must stay" not in words, "a variant is worse; the part that it lacks must stay"
+    assert re.search(r"must stay.*the norm", words), "as the answer says it, of the part and not of the variant"
     assert "norm=" not in words

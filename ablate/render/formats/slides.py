@@ -275,7 +275,8 @@ def _conclusion(findings: Findings) -> str:
     more, claims = len(report.answer.claims) - MOST_CLAIMS, ""
     if report.answer.claims:
         rest = f'<p class="note">{more} more claims are in the report.</p>' if more > 0 else ""
-        note = f"Δ: left minus right side of a claim, with its 95 % interval; margin {report.margin:g}."
+        note = "Δ: of the model that a claim is about minus the one that it is compared with, with a 95 % interval; "
+        note += f"margin {report.margin:g}."
         rest += f'<p class="note">{note}</p>'
         claims = f'<div class="claims"><h2>Claims</h2>{claims_table(report, MOST_CLAIMS)}{rest}</div>\n'
     sections = {section.title: section.blocks for section in document(findings).sections}
