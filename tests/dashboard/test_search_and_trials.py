@@ -66,7 +66,9 @@ def confirmed(tmp_path: Path) -> Path:
     for seed, loss in zip((3000, 3001, 3002), (3.0, 3.2, 3.1), strict=True):
         for name, gain in (("baseline", 0.0), ("norm=none", 0.5 + (seed - 3001) / 100)):
             ended.append(Ended(name, seed, loss - gain, role=TrialRole.CONFIRMATION))
-    variants = [VariantRecord(name, f"{n:064x}", {"norm": name}, {"model": {}}, 9) for n, name in enumerate(names)]
+    variants = [
+        VariantRecord(name, f"{n:064x}", {"norm": name}, {"model": {}}, 9, chosen=n > 0) for n, name in enumerate(names)
+    ]
     space = {"switches": {"norm": {"baseline": {}, "norm=rms": {}, "norm=none": {}}},
              "design": {"kind": "search", "points": 3, "confirm": 3}}  # fmt: skip
     traits = DesignTraits(chooses=True, plans_points=False, finds_best=True)
