@@ -254,13 +254,6 @@ def show_answer(study_report: StudyReport) -> None:
     st.title(prose(" ".join(told or answer.headline)), anchor=False)
     if effects is not None and shows_effects(study_report):
         show_effects(effects, MOST_PAIRS)
-        aliased = any(row.aliases for row in (*effects.main, *effects.interactions))
-        st.caption(
-            f"How much {escape(effects.metric)} changes from the first setting of a switch to the one named, with the "
-            f"interval that decides; the margin is {effects.margin:g}. "
-            + (f"All are undecided, whatever their intervals: {prose(effects.withheld)}. " if effects.withheld else "")
-            + "Or: these combinations cannot tell the two pairs apart; what is shown is their sum." * aliased
-        )
         counts = ", ".join(f"{len(group.rows)} {group.key}" for group in answer.groups)
         each = st.expander(f"Each combination beside the baseline: {counts}", key="combinations", on_change="rerun",
                            bind="query-params")  # fmt: skip
@@ -320,8 +313,16 @@ def _scale(answer: Answer, climbs: Climbs) -> None:
 
 
 def show_effects(effects: StudyEffects, most: int) -> None:
-    """Show main effects and the `most` largest interactions as rows that are a forest plot."""
+    """Show main effects and the `most` largest interactions as rows that are a forest plot, and how to read them."""
     st.html(effects_table(effects, most, Palette(dark()), image))
+    rows = (*effects.main, *effects.interactions)
+    st.caption(
+        f"How much {escape(effects.metric)} changes from the first setting of a switch to the one named, with the "
+        f"interval that decides; the margin is {effects.margin:g}. "
+        + (f"All are undecided, whatever their intervals: {prose(effects.withheld)}. " if effects.withheld else "")
+        + "Or: these combinations cannot tell the two apart; what is shown is their sum."
+        * any(row.aliases for row in rows)
+    )
 
 
 def _trust(limits: list[StudyWarning]) -> None:

@@ -98,8 +98,12 @@ def _effects(study: str) -> None:
         return
     show_headline(results.answer(study))
     show_effects(effects, MOST_ROWS)
-    for said in (how_to_read(effects), what_is_left(effects, MOST_ROWS)):
-        st.caption(prose(said))
+    if left := what_is_left(effects, MOST_ROWS):
+        st.caption(prose(left))
+    how = st.expander("How these are estimated", key="how", on_change="rerun", bind="query-params")
+    if how.open:
+        with how:
+            st.markdown(prose(how_to_read(effects)))
     table = effects_table([*by_size(effects.main), *by_size(effects.interactions)], effects)
     draw = partial(draw_effects, effects)
     export(table_files(f"{study}_effects", table) | figure_files(f"{study}_effects", draw), "effects")
@@ -145,11 +149,6 @@ def _interactions(study: str) -> None:
         st.caption(prose(how_to_read_pairs(effects)))
         files |= figure_files(f"{study}_interactions", draw)
     show_effects(replace(effects, main=()), MOST_ROWS)
-    if not draws_pairs(effects):
-        st.caption(
-            f"How much two settings together change {escape(effects.metric)} beyond the sum of both; the margin is "
-            f"{effects.margin:g}. Or: these combinations cannot tell the two pairs apart; what is shown is their sum."
-        )
     export(files, "interactions")
 
 

@@ -315,7 +315,7 @@ def how_to_read(effects: StudyEffects) -> str:
     )
     if any(row.aliases for row in (*effects.main, *effects.interactions)):
         said += (
-            " Where a row says *or*, these trials cannot tell the two apart: the estimate is of their sum. A design of "
+            ' Where a row says "or", these trials cannot tell the two apart: the estimate is of their sum. A design of '
             "higher `resolution` separates them."
         )
     if effects.diverged:
