@@ -196,7 +196,7 @@ def which_seeds(study: str) -> str:
             own, other = (fixed(fmean(values[seed] for seed in shared), decimals) for values in (second, first))
             told.append(f"{own} with {which} ({listed(map(str, shared))}), where the baseline has {other}")
     title = variant_titles(study_record)[best]
-    return f"{title} has {'; '.join(told)}." if len(told) > 1 else ""
+    return f"The best point, {title}, has {'; '.join(told)}." if len(told) > 1 else ""
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

@@ -188,7 +188,7 @@ def _marks(record: StudyRecord, known: Mapping[str, TrialRecord]) -> dict[str, s
     }
     best = {better(values, key=values.__getitem__)} if values and not confirmed else set()
     return {
-        **dict.fromkeys(confirmed | best, "best candidate"),
+        **dict.fromkeys(confirmed | best, "best point"),
         record.baseline: "baseline",
     }
 
@@ -222,8 +222,12 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
             rows.append({"place": trial.place, "value": trial.value, "best": best, "name": "a candidate",
                          "key": trial.record.key, **_told(trial)})  # fmt: skip
     base = [trial.value for trial in trials if trial.value is not None and trial.mark == "baseline"]
-    beside = [{"value": fmean(base), "label": "baseline"}] if base else []
-    looks = {"a candidate": palette.look(0), "best candidate so far": Look(palette.look(1).colour, (1, 0), "stroke")}
+    beside = [{"value": fmean(base), "name": "baseline"}] if base else []
+    looks = {
+        "baseline": Look(palette.ink, (1, 0), "stroke"),
+        "a candidate": palette.look(0),
+        "best so far": Look(palette.look(1).colour, (1, 0), "stroke"),
+    }
     values = [row["value"] for row in (*rows, *beside)]
     room = 0.1 * (max(values, default=1.0) - min(values, default=0.0)) or 1.0  # for labels
     x = number("place", "trial, in the order of the search")
@@ -231,11 +235,10 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
     tone = by_look("name", looks, "color")
     points = mark("point", rows, {"x": x, "y": y, **tone, "tooltip": TIP}, size=45)
     points["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["key"], "nearest": True}}]
-    best_rows = [row | {"name": "best candidate so far"} for row in rows]
+    best_rows = [row | {"name": "best so far"} for row in rows]
     return layers(
         [
-            mark("rule", beside, {"y": y}, strokeDash=[4, 3], color=palette.ink),
-            mark("text", beside, {"y": y, "text": {"field": "label"}}, x=4, align="left", dy=14, fontWeight="bold"),
+            mark("rule", beside, {"y": y, **tone}, strokeDash=[4, 3]),
             mark("line", best_rows, {"x": x, "y": {**y, "field": "best"}, **tone}, interpolate="step-after"),
             points,
             *_marked(rows, x, y, palette),

@@ -135,16 +135,16 @@ def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path,
     values = [row["value"] for row in rows(best)]
     assert values == pytest.approx([4.0 - n / 10 for n in range(1, 8)]), "the baseline is not a candidate"
     assert [row["best"] for row in rows(best)] == list(itertools.accumulate(values, min))
-    beside, *labelled = marks(history, "text")
-    assert [(row["label"], row["value"]) for row in rows(beside)] == [("baseline", 4.0)]
-    assert {row["place"]: row["mark"] for one in labelled for row in rows(one)} == {7: "best candidate"}
+    (beside,) = marks(history, "rule")
+    assert [(row["name"], row["value"]) for row in rows(beside)] == [("baseline", 4.0)]
+    assert {row["place"]: row["mark"] for one in marks(history, "text") for row in rows(one)} == {7: "best point"}
     lines = series(marks(curves, "point")[-1], "trial")
     assert len(lines) == 12
     assert sum({row["name"] for row in points} == {"pruned"} for points in lines.values()) == 4
     wide = {row["name"] for row in rows(marks(curves, "line")[-1]) if row["wide"]}
-    assert wide == {"baseline", "best candidate: lr 0.00562"}, "words, without the path of the setting"
+    assert wide == {"baseline", "best point: lr 0.00562"}, "words, without the path of the setting"
     assert len(rows(marks(pair, "point")[0])) == len(values) + 1, "and the baseline"
-    assert {row["mark"] for one in marks(pair, "text") for row in rows(one)} == {"baseline", "best candidate"}
+    assert {row["mark"] for one in marks(pair, "text") for row in rows(one)} == {"baseline", "best point"}
     low, high = marks(pair, "point")[0]["encoding"]["x"]["scale"]["domain"]
     assert 0.8e-4 < low < 1e-4 * 10**0.25, "no half of the figure is empty"
     assert 10 ** (-4 + 7 / 4) < high < 1.3 * 10 ** (-4 + 7 / 4)
