@@ -168,7 +168,7 @@ def answer_groups(report: StudyReport, *, letters: bool = True) -> tuple[tuple[A
     compared = compared_rows(report)
     counts = Counter(row.change for row in compared)
     by_group: dict[GroupKey, list[AnswerRow]] = {key: [] for key in TITLES}
-    places, removed = _places(report), removed_settings(compared, report.record)
+    places, removed = _names_at_last(report), removed_settings(compared, report.record)
     dispensable = {item for row in compared if _group_of(row) == "can go" for item in removed[row.name]}
     for row in compared:
         group = _group_of(row) if report.answer.learnt else "no answer"
@@ -266,8 +266,10 @@ def along(report: StudyReport, groups: Iterable[AnswerGroup]) -> Along | None:
     words = {row.variant: row.words for group in groups for row in group.rows}
     order = {name: number for number, name in enumerate(words)}
     rows = {
-        words.get(one.variant, one.variant): tuple(_cell(one, place, report.direction) for place in scalings.places)
-        for one in sorted(scalings.of, key=lambda one: order.get(_at_last(one, report), len(order)))
+        words.get(scaling.variant, scaling.variant): tuple(
+            _cell(scaling, place, report.direction) for place in scalings.places
+        )
+        for scaling in sorted(scalings.of, key=lambda scaling: order.get(_at_last(scaling, report), len(order)))
     }
     if scalings.is_swept:
         return Along(scalings.axis.rpartition(".")[2], tuple(f"{place:g}" for place in scalings.places), rows)
@@ -354,7 +356,7 @@ def _at_last(scaling: Scaling, report: StudyReport) -> str:
     return next(name for name, value in values.items() if float(value) == scaling.points[-1].at)
 
 
-def _places(report: StudyReport) -> dict[str, str]:
+def _names_at_last(report: StudyReport) -> dict[str, str]:
     """The variants of a sweep at its last place, with that place in words."""
     if report.scaling is None or not report.scaling.is_swept:
         return {}

@@ -171,10 +171,14 @@ def variant_titles(record: StudyRecord) -> dict[str, str]:
         titles = {split_axis(name)[0]: title for name, title in titles_of(changes).items() if title != name}
         names = {variant.name: split_axis(variant.name) for variant in record.variants}
         largest = max((_rung(place) for _, place in names.values()), default=0)
-        said = {name: f"{titles.get(base, base)} {_place(at, largest)}".strip() for name, (base, at) in names.items()}
-    for one in record.scout_variants:  # `NAME (PATH=VALUE, ...)`
-        base, _, tried = one.name.removesuffix(")").partition(" (")
-        said[one.name] = f"{said.get(base, base)} ({', '.join(map(_value, tried.split(', ')))})" if tried else one.name
+        said = {
+            name: f"{titles.get(base, base)} {_axis_words(at, largest)}".strip() for name, (base, at) in names.items()
+        }
+    for scout in record.scout_variants:  # `NAME (PATH=VALUE, ...)`
+        base, _, tried = scout.name.removesuffix(")").partition(" (")
+        said[scout.name] = (
+            f"{said.get(base, base)} ({', '.join(map(_value, tried.split(', ')))})" if tried else scout.name
+        )
     known = Counter(said.values())
     return {name: title if known[title] == 1 else name for name, title in said.items()}
 
@@ -184,7 +188,7 @@ def _rung(place: str) -> float:
     return float(value) if axis == "rung" else 0.0
 
 
-def _place(place: str, largest: float) -> str:
+def _axis_words(place: str, largest: float) -> str:
     """`rung=4` as `on the largest rung`, `task=copy` as `on copy`, `model.width=64` as `at width 64`."""
     if _rung(place) == largest > 1:
         return "on the largest rung"

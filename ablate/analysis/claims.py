@@ -293,9 +293,9 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
         return _Finding("undecided", f"the study has no variant {' and no '.join(missing)}", evidence)
     if quantity in COUNTED:
         return _counted_number(claim, names, results, evidence)
-    for one in names:
-        if diverged := sorted(results.diverged(one, quantity)):
-            reason = f"{one} diverged at {_seeds(diverged)}"
+    for variant in names:
+        if diverged := sorted(results.diverged(variant, quantity)):
+            reason = f"{variant} diverged at {_seeds(diverged)}"
             return _Finding("refuted", reason, {**evidence, "diverged": diverged})
     if short := results.awaited(quantity, names) or results.unmeasured(quantity, names):
         return _Finding("undecided", short, evidence)

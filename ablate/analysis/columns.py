@@ -203,7 +203,7 @@ def columns(report: StudyReport) -> tuple[Column, ...]:
     absent = {"steps_to_baseline"} if report.rule.relative else set[str]()  # the objective itself is such a time
     if not report.record.knows_models:
         absent |= OF_MODEL if report.record.judged is None else OF_TRAINING
-    return tuple(one for one in shown if one.key not in absent)
+    return tuple(column for column in shown if column.key not in absent)
 
 
 def legend(shown: Iterable[Column]) -> tuple[str, ...]:

@@ -142,7 +142,7 @@ def comparable_before_end(*variants: VariantRecord) -> bool | None:
 
 def has_own_schedule(variant: VariantRecord, baseline: VariantRecord) -> bool:
     """Whether the learning rate of a variant follows another schedule than that of the baseline."""
-    ours, theirs = (one.spec.get("training", {}).get("schedule") for one in (variant, baseline))
+    ours, theirs = (record.spec.get("training", {}).get("schedule") for record in (variant, baseline))
     return bool(ours != theirs)
 
 

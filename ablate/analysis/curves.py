@@ -116,7 +116,9 @@ def share(one: Line) -> Line:
 
 def band(lines: Sequence[Line], spread: Spread = "range") -> Band:
     """Several lines together; empty if they have no step in common."""
-    by_step = [dict(zip(one.steps, zip(one.x, one.y, strict=True), strict=True)) for one in lines if one.steps]
+    by_step = [
+        dict(zip(curve.steps, zip(curve.x, curve.y, strict=True), strict=True)) for curve in lines if curve.steps
+    ]
     shared = sorted(set.intersection(*map(set, by_step))) if by_step else []
     xs, means, lows, highs = [], [], [], []
     for step in shared:
@@ -141,11 +143,11 @@ def heights(bands: Iterable[Band]) -> tuple[float, float] | None:
 
     Of curves of fewer than five points all is shown: the fall is most of what they have.
     """
-    drawn = [one for one in bands if one.mean]
+    drawn = [shown for shown in bands if shown.mean]
     if not drawn:
         return None
-    bottom = min(min(one.low) for one in drawn)
-    top = max(max(_after_fall(one)) for one in drawn)
+    bottom = min(min(shown.low) for shown in drawn)
+    top = max(max(_after_fall(shown)) for shown in drawn)
     room = 0.06 * (top - bottom) or 0.05 * abs(top) or 1.0
     return bottom - room, top + room
 

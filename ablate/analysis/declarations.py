@@ -92,20 +92,20 @@ def redeclarations(record: StudyRecord) -> tuple[Redeclaration, ...]:
 def dropped_variants(record: StudyRecord) -> tuple[str, ...]:
     """Variants that were compared, had results, and are not in the study any more."""
     names = {variant.name for variant in record.variants}
-    before = [name for one in record.declared_before for name, finished in one.variants.items() if finished > 1]
+    before = [name for earlier in record.declared_before for name, finished in earlier.variants.items() if finished > 1]
     return tuple(name for name in dict.fromkeys(before) if name not in names)
 
 
 def declared_otherwise(made: Sequence[Redeclaration]) -> Iterator[str]:
     """A sentence for every redeclaration; one of seeds alone has a sentence of its own (`seeds_added`)."""
-    for one in made:
-        clauses = [change.words for change in one.changes if change.words]
+    for redeclared in made:
+        clauses = [change.words for change in redeclared.changes if change.words]
         if not clauses:
             continue
         if len(clauses) > MOST_CHANGES:
             clauses = [*clauses[:MOST_CHANGES], f"{len(clauses) - MOST_CHANGES} more settings were different"]
         yield (
-            f"Until {one.until:%Y-%m-%d %H:%M} UTC, when {plural(one.finished, 'trial')} had finished, "
+            f"Until {redeclared.until:%Y-%m-%d %H:%M} UTC, when {plural(redeclared.finished, 'trial')} had finished, "
             f"{' and '.join(clauses)}. Results that were visible before a declaration cannot test it."
         )
 
@@ -113,7 +113,9 @@ def declared_otherwise(made: Sequence[Redeclaration]) -> Iterator[str]:
 def seeds_added(schedule: SeedPlan | None, what: str = "seeds") -> Iterator[str]:
     """A sentence if the seeds of a study were changed after results could be seen, with what that costs."""
     if isinstance(schedule, ExtendedSeeds):
-        plans = [str(one) if isinstance(one, int) else f"{one.start} to {one.max}" for one in schedule.declared]
+        plans = [
+            str(seeds) if isinstance(seeds, int) else f"{seeds.start} to {seeds.max}" for seeds in schedule.declared
+        ]
         rate = 100 * (ERROR + schedule.added_error)
         yield (
             f"The number of {what} was changed after results were visible: {', then '.join(plans)}. The first number "
@@ -124,7 +126,11 @@ def seeds_added(schedule: SeedPlan | None, what: str = "seeds") -> Iterator[str]
 
 def seed_sets_read(record: StudyRecord) -> Iterator[str]:
     """A sentence if several sets of seeds were read one after the other, each with the whole error rate."""
-    before = [_first_seed(one.space) for one in record.declared_before if one.pairs is not None and one.pairs > 1]
+    before = [
+        _first_seed(earlier.space)
+        for earlier in record.declared_before
+        if earlier.pairs is not None and earlier.pairs > 1
+    ]
     sets = list(dict.fromkeys([*before, _first_seed(record.space)]))
     if len(sets) > 1:
         yield (
@@ -143,8 +149,8 @@ def read_elsewhere(record: StudyRecord, decided: bool) -> Iterator[StudyWarning]
     if not decided:
         return
     if record.shared:
-        names = tuple(dict.fromkeys(name for one in record.shared for name in one.variants))
-        studies = [f"`{one.study}`" for one in record.shared]
+        names = tuple(dict.fromkeys(name for sharing in record.shared for name in sharing.variants))
+        studies = [f"`{sharing.study}`" for sharing in record.shared]
         full = (
             f"The trials of {listed(names)} and of the baseline were compared before in the "
             f"{'study' if len(studies) == 1 else 'studies'} {listed(studies)}. A verdict that came out of any of these "
@@ -301,7 +307,9 @@ def _short(value: Any) -> str:
 
 def changed_code(store: StudyReader, record: StudyRecord) -> Iterator[str]:
     """A sentence for every kind whose code has changed between trials of a study and their plan."""
-    planned = {one.key: one.code for one in (*record.planned, *record.confirm_trials, *record.scout_trials) if one.code}
+    planned = {
+        trial.key: trial.code for trial in (*record.planned, *record.confirm_trials, *record.scout_trials) if trial.code
+    }
     if not planned:
         return
     trained = {key: trial.code for key, trial in store.trials([*planned]).items() if trial.code != planned[key]}

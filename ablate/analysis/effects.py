@@ -332,7 +332,7 @@ def importances_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Stud
     metric = record.objective["metric"]
     used, configurations, diverged = [], [], 0
     for variant in record.variants:
-        places = _places(variant, varying)
+        places = _levels(variant, varying)
         values = counted_values(runs[variant.name], metric, worst)
         if places is not None and values:
             used.append(variant)
@@ -363,8 +363,8 @@ def _factors(varying: Factors) -> dict[str, Factor]:
     return switches | axes
 
 
-def _places(variant: VariantRecord, varying: Factors) -> dict[str, float] | None:
-    """The place of a variant on each factor; None if it is outside of a numeric axis."""
+def _levels(variant: VariantRecord, varying: Factors) -> dict[str, float] | None:
+    """The level of a variant on each factor; None if it is outside of a numeric axis."""
     places: dict[str, float] = {
         switch: settings.index(variant.settings[switch]) for switch, settings in varying.switches.items()
     }

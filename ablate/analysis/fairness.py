@@ -281,7 +281,7 @@ def _by_task(space: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _at_edge(value: Any, grid: Sequence[Any]) -> bool:
-    numbers = [one for one in grid if isinstance(one, (int, float)) and not isinstance(one, bool)]
+    numbers = [value for value in grid if isinstance(value, (int, float)) and not isinstance(value, bool)]
     return len(numbers) == len(grid) and value in (min(numbers), max(numbers))
 
 

@@ -15,7 +15,7 @@ from ablate.analysis.path import RemovalPath, path_of
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import Curve, StudyReader, VariantRuns, read_confirming, read_runs
 from ablate.analysis.slices import Slice, depths_of, slices_of
-from ablate.analysis.status import place_of
+from ablate.analysis.status import device_of
 from ablate.analysis.study import read_study
 from ablate.analysis.suite import reader_of
 from ablate.devices import devices_of_a_trial, known_device
@@ -147,7 +147,7 @@ class Findings:
         }
         flops = possible = 0.0
         for trial in _ended_trials(self.runs):
-            description = place_of(trial)[1]
+            description = device_of(trial)[1]
             device = known_device(description)
             if device is not None:
                 flops += trial.flops

@@ -164,7 +164,8 @@ def _in_seconds(speedup: WithBounds, runs: VariantRuns, baseline: VariantRuns) -
     if speed is None or speed.mean is None or speed.low is None or speed.high is None:
         return None
     ours, theirs = (
-        math.fsum(one.flops for one in side.finished.values()) / math.fsum(one.tokens for one in side.finished.values())
+        math.fsum(trial.flops for trial in side.finished.values())
+        / math.fsum(trial.tokens for trial in side.finished.values())
         for side in (runs, baseline)
     )  # FLOPs of a token
     factor = speed.mean * ours / theirs
@@ -204,7 +205,7 @@ def next_rung(climbs: Climbs, record: StudyRecord) -> NextRung | None:
     """
     design, margin = record.space["design"], float(record.objective["margin"])
     rungs = [float(value) for value in design["rungs"]]
-    places = max(([float(point.at) for point in one.scaling.points] for one in climbs.of), key=len, default=[])
+    places = max(([float(point.at) for point in climb.scaling.points] for climb in climbs.of), key=len, default=[])
     if climbs.times <= 1 or design.get("per_rung") or design.get("seeds_per_rung") or len(places) < len(rungs):
         return None
     growth, step = places[-1] / places[-2], rungs[-1] / rungs[-2]
@@ -215,8 +216,8 @@ def next_rung(climbs: Climbs, record: StudyRecord) -> NextRung | None:
         return float(max(round(value), rungs[-1] + number)) if whole else value
 
     if len(rungs) < LEAST_RUNGS:
-        return NextRung(rung(1), growth, tuple(one.scaling.variant for one in climbs.of), decides=False)
-    waiting = [one for one in climbs.of if one.outcome == "undecided" and not one.refusal]
+        return NextRung(rung(1), growth, tuple(climb.scaling.variant for climb in climbs.of), decides=False)
+    waiting = [climb for climb in climbs.of if climb.outcome == "undecided" and not climb.refusal]
     for number in range(1, MOST_RUNGS - len(rungs) + 1):
         if (times := growth**number) > FURTHEST:
             break
@@ -279,27 +280,30 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
     Args:
         words: Names of variants to what they change.
     """
-    rungs = sorted({point.at for one in climbs.of for point in one.scaling.points})
-    for one in climbs.of:
-        words_at = {point.at: point.verdict.word for point in one.scaling.points}
+    rungs = sorted({point.at for climb in climbs.of for point in climb.scaling.points})
+    for ascent in climbs.of:
+        words_at = {point.at: point.verdict.word for point in ascent.scaling.points}
         there = speedup = ""
-        if one.ladder is not None:
-            speedup = speedup_text(one.ladder.speedups[-1])
-            if not one.refusal and one.ladder.difference is not None and one.ladder.speedup is not None:
-                ends = (one.ladder.difference.low, one.ladder.difference.high)
-                there, speedup = " … ".join(_with_sign(end, decimals) for end in ends), speedup_text(one.ladder.speedup)
-        timed = one.seconds[-1] if one.seconds else None
+        if ascent.ladder is not None:
+            speedup = speedup_text(ascent.ladder.speedups[-1])
+            if not ascent.refusal and ascent.ladder.difference is not None and ascent.ladder.speedup is not None:
+                ends = (ascent.ladder.difference.low, ascent.ladder.difference.high)
+                there, speedup = (
+                    " … ".join(_with_sign(end, decimals) for end in ends),
+                    speedup_text(ascent.ladder.speedup),
+                )
+        timed = ascent.seconds[-1] if ascent.seconds else None
         yield ScaleRow(
-            words.get(one.scaling.variant, one.scaling.variant),
+            words.get(ascent.scaling.variant, ascent.scaling.variant),
             tuple(f"{rung / rungs[-1]:.2g}x" for rung in rungs),
-            tuple(_at_rung(one.scaling, rung, decimals) for rung in rungs),
+            tuple(_at_rung(ascent.scaling, rung, decimals) for rung in rungs),
             tuple(words_at.get(rung, "") for rung in rungs),
             climbs.times,
             there,
             speedup,
             "" if timed is None else speedup_text(timed),
-            one.fate_in_words,
-            one.refusal,
+            ascent.fate_in_words,
+            ascent.refusal,
         )
 
 
@@ -322,28 +326,28 @@ def losses_by_rung(
         rungs: How many of the rungs, from the smallest.
     """
     known = [metrics.get(at_rung(variant, rung), {}).get(metric) for rung in range(1, rungs + 1)]
-    return [one if one is not None and one.mean is not None else None for one in known]
+    return [interval if interval is not None and interval.mean is not None else None for interval in known]
 
 
 def climb_sentences(climbs: Climbs | None, metric: str, decimals: int) -> Iterator[str]:
     """What each law predicts, and by how much the law of the smaller rungs missed the largest one."""
     if climbs is None:
         return
-    for one in climbs.of:
-        ladder = one.ladder
+    for ascent in climbs.of:
+        ladder = ascent.ladder
         if ladder is None:
-            yield f"{one.scaling.variant}: no law is fitted, because {one.refusal}."
+            yield f"{ascent.scaling.variant}: no law is fitted, because {ascent.refusal}."
             continue
         speedups = ", ".join(speedup_text(speedup) for speedup in ladder.speedups)
-        said = f"{one.scaling.variant}: effective speedup by rung {speedups}"
-        if any(one.seconds):
-            timed = ", ".join("not timed" if speedup is None else speedup_text(speedup) for speedup in one.seconds)
+        said = f"{ascent.scaling.variant}: effective speedup by rung {speedups}"
+        if any(ascent.seconds):
+            timed = ", ".join("not timed" if speedup is None else speedup_text(speedup) for speedup in ascent.seconds)
             said += f"; in seconds of training {timed}"
         if ladder.held_out is not None:
             error = _with_interval(ladder.held_out, decimals)
             said += f"; the law of the smaller rungs misses the difference of {metric} at the largest by {error}"
-        if ladder.difference is None or one.refusal:
-            yield f"{said}. It is not extrapolated, because {one.refusal}."
+        if ladder.difference is None or ascent.refusal:
+            yield f"{said}. It is not extrapolated, because {ascent.refusal}."
         else:
             there = _with_interval(ladder.difference, decimals)
             yield f"{said}. At {climbs.times:g} times the compute of the largest rung the difference is {there}."
@@ -362,7 +366,7 @@ def speedup_text(speedup: WithBounds) -> str:
 
 
 def _with_interval(estimate: WithBounds, decimals: int) -> str:
-    value, low, high = (_with_sign(each, decimals) for each in (estimate.value, estimate.low, estimate.high))
+    value, low, high = (_with_sign(bound, decimals) for bound in (estimate.value, estimate.low, estimate.high))
     return f"{value} [{low}, {high}]"
 
 

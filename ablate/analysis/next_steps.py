@@ -132,7 +132,9 @@ def _why_none(report: StudyReport) -> str:
         return "`confirm: 3` in the design tries what was selected on fresh seeds"
     if not undecided:
         return _nothing_open(report) if compared else "there is nothing to compare"
-    of_seeds = [one for one, shown, lost in undecided if not (one.withheld or lost or (shown and shown.is_flat))]
+    of_seeds = [
+        verdict for verdict, shown, lost in undecided if not (verdict.withheld or lost or (shown and shown.is_flat))
+    ]
     if not of_seeds:
         return "no number of seeds settles what is undecided: `--why` says what would"
     needed = [verdict.further_seeds for verdict in of_seeds if verdict.further_seeds]

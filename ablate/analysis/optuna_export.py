@@ -69,7 +69,7 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
     every = (*study.planned, *study.scout_trials, *study.confirm_trials)
     keys = [planned.key for planned in every]
     records, curves = store.trials(keys), store.curves(keys)
-    over = [each for each in every if each.key in records and _has_ended(records[each.key])]
+    over = [trial for trial in every if trial.key in records and _has_ended(records[trial.key])]
     with _quiet(), _storage(url) as storage:
         target = optuna.create_study(
             study_name=name, storage=storage, direction=study.objective["direction"], load_if_exists=True
@@ -84,7 +84,7 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
                 expected=f"trials of ablate's whose {objective['metric']} is to be {objective['direction']}d",
                 remedy="Name another file with --optuna.",
             )
-        new = [each for each in over if (each.key, records[each.key].state.value) not in known]
+        new = [trial for trial in over if (trial.key, records[trial.key].state.value) not in known]
         made = _trials(study, new, records, curves, _of_storage(there), with_role=True)
         for trial in made:
             _check_choices(trial, _of_storage(there), url)

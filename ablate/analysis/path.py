@@ -209,7 +209,7 @@ def path_of(
         order = {name: rank for rank, name in enumerate(tried.kept)}
         candidates = sorted(tried.candidates, key=lambda one: order.get(one.point.name, len(order)))
         rounds.append(tuple(removal(candidate, tried.kept) for candidate in candidates))
-    path = tuple(one for tried in rounds for one in tried if one.on_path)
+    path = tuple(removal for tried in rounds for removal in tried if removal.on_path)
     return RemovalPath(
         metric=record.objective["metric"],
         direction=record.objective["direction"],

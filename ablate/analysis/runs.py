@@ -237,11 +237,11 @@ def _stages(store: StudyReader, record: StudyRecord) -> dict[str, dict[int, tupl
     planned = [trial for trial in (*record.planned, *record.scout_trials) if trial.variant in hashes]
     trials = store.trials([trial.key for trial in planned])
     known: dict[tuple[str, int], tuple[str, TrialRecord]] = {}
-    for one in planned:
-        if one.key in trials:
-            trial = trials[one.key]
-            identity = stage_identity(hashes[one.variant], trial.data_fingerprint)
-            known[identity, one.seed] = (one.variant, trial)
+    for stage in planned:
+        if stage.key in trials:
+            trial = trials[stage.key]
+            identity = stage_identity(hashes[stage.variant], trial.data_fingerprint)
+            known[identity, stage.seed] = (stage.variant, trial)
 
     def before(variant: str, seed: int) -> tuple[TrialRecord, ...]:
         if (stage := known.get((start.get(variant, ""), seed))) is None:
@@ -323,14 +323,14 @@ def baselines_of(record: StudyRecord) -> dict[str, str]:
     A sweep of the baseline alone compares its values with the first.
     """
     names, path = [variant.name for variant in record.variants], record.space.get("design", {}).get("path")
-    ends = {name: _place(name, record) for name in names}
+    ends = {name: _axis_ending(name, record) for name in names}
     if path and all(name == BASELINE + end for name, end in ends.items()):
         return dict.fromkeys(names, record.baseline)
-    first = BASELINE if path else record.baseline.removesuffix(_place(record.baseline, record))
+    first = BASELINE if path else record.baseline.removesuffix(_axis_ending(record.baseline, record))
     return {name: first + end if first + end in ends else record.baseline for name, end in ends.items()}
 
 
-def _place(name: str, record: StudyRecord) -> str:
+def _axis_ending(name: str, record: StudyRecord) -> str:
     """The end of a name that says where on the axes of its study a variant is; names of judged runs have none."""
     design = record.space.get("design", {})
     axes = (design.get("path"), record.space.get("budgets") and BUDGET, design.get("rungs") and RUNG)
@@ -402,9 +402,9 @@ def confirming_study(record: StudyRecord) -> StudyRecord:
     """
     seeds = len({planned.seed for planned in record.confirm_trials})
     before = tuple(
-        replace(one, seeds=one.confirm or None, pairs=one.confirmed)
-        for one in record.declared_before
-        if one.pairs is not None
+        replace(earlier, seeds=earlier.confirm or None, pairs=earlier.confirmed)
+        for earlier in record.declared_before
+        if earlier.pairs is not None
     )
     space = {**record.space, "design": {**record.space.get("design", {}), "seeds": seeds or None}}
     return replace(record, planned=record.confirm_trials, space=space, declared_before=before)

@@ -242,7 +242,11 @@ def slices_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[Sli
     record = main_part(record)
     slices = [_slice(axis, record, runs) for axis in _axes(factors_of(record))]
     found = [*slices, *lengths_of(record, runs)]
-    return tuple(one for one in found if len({point.at for line in one.lines for point in line.points}) > 1)
+    return tuple(
+        found_slice
+        for found_slice in found
+        if len({point.at for line in found_slice.lines for point in line.points}) > 1
+    )
 
 
 def lengths_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Iterator[Slice]:

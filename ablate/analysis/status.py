@@ -157,12 +157,12 @@ def read_workers(store: StudyReader, name: str) -> tuple[tuple[WorkerLoad, ...],
     places: dict[tuple[str, str], list[TrialRecord]] = {}
     for trial in trials.values():
         if trial.state in (*ENDED, TrialState.FAILED):
-            places.setdefault(place_of(trial), []).append(trial)
+            places.setdefault(device_of(trial), []).append(trial)
     loads = [_load(*place, ended) for place, ended in places.items()]
     return tuple(sorted(loads, key=lambda one: -one.trials)), _failures(planned, trials)
 
 
-def place_of(trial: TrialRecord) -> tuple[str, str]:
+def device_of(trial: TrialRecord) -> tuple[str, str]:
     """Host and device on which a trial was trained; empty where that was not recorded."""
     if trial.worker is not None:
         return trial.worker.host, trial.worker.device
@@ -186,12 +186,12 @@ def _load(host: str, device: str, ended: Sequence[TrialRecord]) -> WorkerLoad:
 
 def _failures(planned: Sequence[PlannedTrial], trials: Mapping[str, TrialRecord]) -> tuple[WorkerFailure, ...]:
     failures = []
-    for one in planned:
-        trial = trials.get(one.key)
+    for slot in planned:
+        trial = trials.get(slot.key)
         if trial is not None and (trial.state in _TROUBLED or trial.attempts > 1):
             reason = trial.reason.partition("\n")[0]
             failures.append(
-                WorkerFailure(one.variant, one.seed, trial.state, trial.attempts, place_of(trial)[0], reason)
+                WorkerFailure(slot.variant, slot.seed, trial.state, trial.attempts, device_of(trial)[0], reason)
             )
     return tuple(failures)
 

@@ -219,7 +219,7 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
     scaling = scalings_of(places)
     tails = question.allowances.tails
     if scaling is not None and scaling.is_swept:
-        rows, tails = tuple(_at_its_place(row, scaling) for row in rows), scaling.tails
+        rows, tails = tuple(_at_its_value(row, scaling) for row in rows), scaling.tails
     evidence = _evidence(stored, question, tails)
     if why := evidence.nothing_learnt:
         rows = tuple(row if row.verdict is None else replace(row, verdict=withheld(row.verdict, why)) for row in rows)
@@ -256,10 +256,14 @@ def _without_verdicts(row: VariantRow, evidence: Evidence, places: AxisPoints) -
 def _row_of_dropped(row: VariantRow, whole: StudyRecord, scaling: Scalings | None) -> VariantRow:
     """The row of a variant that a ladder has dropped: its verdict is that of the last rung on which it was trained."""
     rungs, (name, _, _) = rungs_of(whole), row.name.partition(f"@{RUNG}=")
-    one = next((one for one in scaling.of if one.variant == name), None) if scaling is not None else None
-    if not rungs or one is None or (last := last_rung(rungs, name)) is None:
+    dropped = (
+        next((dropped for dropped in scaling.of if dropped.variant == name), None) if scaling is not None else None
+    )
+    if not rungs or dropped is None or (last := last_rung(rungs, name)) is None:
         return row
-    return replace(row, verdict=one.points[-1].verdict, longer=f"on rung {last}, after which it was dropped", awaits="")
+    return replace(
+        row, verdict=dropped.points[-1].verdict, longer=f"on rung {last}, after which it was dropped", awaits=""
+    )
 
 
 def _read_stored(store: StudyReader, whole: StudyRecord) -> _Stored:
@@ -397,7 +401,7 @@ def _may_have_budgets(record: StudyRecord) -> bool:
     return may and not record.space.get("budgets") and match in ("steps", "parameters")
 
 
-def _at_its_place(row: VariantRow, scaling: Scalings) -> VariantRow:
+def _at_its_value(row: VariantRow, scaling: Scalings) -> VariantRow:
     """A row of a sweep with its comparison at its value."""
     point = scaling.point(row.name)
     return row if point is None else replace(row, difference=point.difference, verdict=point.verdict)

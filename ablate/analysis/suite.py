@@ -69,11 +69,11 @@ class SuiteReader(FinalResults):
         tasks, self._store = tasks_of(record), store
         members: dict[tuple[str, int], dict[str, PlannedTrial]] = {}
         for task, study in tasks.items():
-            for one in study.planned:
-                members.setdefault((one.variant, one.seed), {})[task] = one
+            for planned_trial in study.planned:
+                members.setdefault((planned_trial.variant, planned_trial.seed), {})[task] = planned_trial
         whole = {place: of for place, of in members.items() if len(of) == len(tasks)}
         planned = {place: _together(of) for place, of in whole.items()}
-        known = store.trials([one.key for of in whole.values() for one in of.values()])
+        known = store.trials([trial.key for of in whole.values() for trial in of.values()])
         scales, metric = scales_of(record), record.objective["metric"]
         self._record = _whole(record, tasks, tuple(planned.values()))
         self._trials = {
@@ -114,9 +114,9 @@ def _on_task(record: StudyRecord, task: str) -> StudyRecord:
         trivial=_with_bare_names(record.trivial, bare),
         declared_before=tuple(map(declared, record.declared_before)),
         shared=tuple(
-            replace(one, variants=names)
-            for one in record.shared
-            if (names := tuple(name for of in one.variants if (name := bare(of)) is not None))
+            replace(sharing, variants=names)
+            for sharing in record.shared
+            if (names := tuple(name for of in sharing.variants if (name := bare(of)) is not None))
         ),
     )
 
@@ -146,8 +146,8 @@ def _whole(record: StudyRecord, tasks: Mapping[str, StudyRecord], planned: tuple
         variants=tuple(
             replace(
                 of[0],
-                hash=hashlib.sha256("".join(one.hash for one in of).encode()).hexdigest(),
-                parameters=round(sum(one.parameters or 0 for one in of) / len(of)),
+                hash=hashlib.sha256("".join(variant.hash for variant in of).encode()).hexdigest(),
+                parameters=round(sum(variant.parameters or 0 for variant in of) / len(of)),
             )
             for of in of_variant.values()
             if len(of) == len(tasks)
@@ -180,7 +180,7 @@ def _claims_on(claims: Sequence[Any], task: str) -> list[Any]:
 
 
 def _with_bare_names(values: Mapping[str, Any], bare: Callable[[str], str | None]) -> dict[str, Any]:
-    return {name: value for one, value in values.items() if (name := bare(one)) is not None}
+    return {name: value for whole, value in values.items() if (name := bare(whole)) is not None}
 
 
 def _plain(variant: VariantRecord) -> VariantRecord:

@@ -316,7 +316,7 @@ def _gaps(
     """Differences over the parts of the validation data, seed by seed."""
     for seed in sorted(finished.keys() & baseline.keys()):
         ours, theirs = finished[seed].parts.get(metric, ()), baseline[seed].parts.get(metric, ())
-        gaps = [one - other for one, other in zip(ours, theirs, strict=False)]
+        gaps = [our - other for our, other in zip(ours, theirs, strict=False)]
         if gaps and len(ours) == len(theirs) and all(map(math.isfinite, gaps)):
             yield gaps
 

@@ -109,7 +109,7 @@ class _Help:
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.params.sort(key=_place)  # stable: what has no place of its own stays before the rest, as it is defined
+        self.params.sort(key=_rank_of)  # stable: what has no place of its own stays before the rest, as it is defined
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters; the help of a flag shows no type."""
@@ -146,7 +146,7 @@ _LAST = (
 """The options that many commands share, in their order: store, compute, output."""
 
 
-def _place(parameter: Any) -> int:
+def _rank_of(parameter: Any) -> int:
     if parameter.param_type_name == "argument":
         return -1
     return max((_LAST.index(name) + 1 for name in parameter.opts if name in _LAST), default=0)

@@ -199,7 +199,7 @@ class Ledger:
         return {
             key
             for key, known in timings.items()
-            if any(one.baseline == baseline and (one.inference or not inference) for one in known)
+            if any(timing.baseline == baseline and (timing.inference or not inference) for timing in known)
         }
 
     def record_timing(self, trial: Trial, timing: SpeedTiming) -> None:

@@ -244,7 +244,7 @@ def _parallel(study: str) -> None:
     )
     if is_narrow():  # where a line has room for a number alone
         table["variant"] = [f"{place}. {name}" for place, name in enumerate(table["variant"], 1)]
-    best = best_place(table, study_record)
+    best = best_row(table, study_record)
     caption = _parallel_caption(table, study_record, best)
     draw = partial(parallel, table, study_record, best, down=is_narrow())
     show_headline(results.answer(study))
@@ -275,7 +275,7 @@ def _parallel(study: str) -> None:
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
 
 
-def best_place(table: pd.DataFrame, study_record: StudyRecord) -> int | None:
+def best_row(table: pd.DataFrame, study_record: StudyRecord) -> int | None:
     """The row of `variant_table` with the best mean besides the baseline; None if none has one."""
     means = table[study_record.objective["metric"]].astype(float).mask(table["name"] == study_record.baseline)
     if means.isna().all():

@@ -12,7 +12,7 @@ from ablate.analysis.answer_rows import answer_sentence
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import AXES, Band, band, line
 from ablate.analysis.numbers import MISSING, count, decimals_for, duration, fixed, percent, plural, scaled
-from ablate.analysis.status import place_of
+from ablate.analysis.status import device_of
 from ablate.devices import utilisation
 from ablate.errors import NotFoundError
 from ablate.locations import DEFAULT_STORE
@@ -266,7 +266,7 @@ def _cost(facts: DeltaGenerator, variant: VariantRecord, trial: TrialRecord) -> 
     timed = trial.seconds >= TIMED_FROM and trial.flops > 0
     told = [f"{scaled(trial.flops)}FLOP"] if trial.flops else []  # unknown of the user's own trainer
     if timed:
-        share = utilisation(trial.flops, trial.seconds, place_of(trial)[1], _precision(variant))
+        share = utilisation(trial.flops, trial.seconds, device_of(trial)[1], _precision(variant))
         peak = f", {share:.1%} of the peak" if share is not None else ""
         told.append(f"{scaled(trial.flops / trial.seconds)}FLOP/s{peak}")
     facts.metric("Training", duration(trial.seconds), ", ".join(told) or None, delta_color="off", delta_arrow="off",

@@ -219,7 +219,7 @@ def draw_parallel(
     lines = 0 if down else max(title.count("\n") for title in titles)
     if not down:
         titles = ["\n" * (lines - title.count("\n")) + title for title in titles]  # all end above their axes
-    places = {title: _places(column) for title, column in zip(titles, columns.values(), strict=True)}
+    places = {title: _positions(column) for title, column in zip(titles, columns.values(), strict=True)}
     rows = [
         {"line": line, "axis": title, "order": order, "at": at, "value": columns[coloured][line],
          "variant": variants[line] if variants else "", "said": str(column[line])}
@@ -278,14 +278,14 @@ def draw_parallel(
 
 def _line_numbers(column: Column, variants: Sequence[str]) -> list[dict[str, Any]]:
     """What stands before the first point of each name, moved apart along its axis."""
-    known = [(name, at) for name, at in zip(variants, _places(column), strict=True) if at is not None][:MOST_NAMED]
+    known = [(name, at) for name, at in zip(variants, _positions(column), strict=True) if at is not None][:MOST_NAMED]
     moved = spread([at for _, at in known], 0.055)
     return [{"at": at, "text": name.partition(".")[0]} for (name, _), at in zip(known, moved, strict=True)]
 
 
 def _line_ends(column: Column, variants: Sequence[str], marked: Set[int | None]) -> list[dict[str, Any]]:
     """The name of each line and its value, moved apart along its axis; where there are many, of the marked ones."""
-    places = _places(column)
+    places = _positions(column)
     lines = [line for line in range(len(variants)) if line in marked or len(variants) <= MOST_NAMED]
     lines = [line for line in lines if places[line] is not None]
     values = with_equal_decimals(_numbers([column[line] for line in lines]))
@@ -329,7 +329,7 @@ def _scale(column: Column) -> list[float]:
     return [math.log10(value) for value in numbers] if is_logarithmic(tuple(sorted(set(numbers)))) else numbers
 
 
-def _places(column: Column) -> list[float | None]:
+def _positions(column: Column) -> list[float | None]:
     """The place of each value between 0 and 1; None for a missing value."""
     if words := _words(column):
         room = max(1, len(words) - 1)
@@ -345,7 +345,7 @@ def _ticks(column: Column, room: int, apart: float) -> list[tuple[float, str]]:
     if words := _words(column):
         shown = [wrapped(word.replace("_", " "), room) for word in words]
         return [(place / max(1, len(words) - 1), word) for place, word in enumerate(shown)]
-    values = zip(column, _places(column), strict=True)
+    values = zip(column, _positions(column), strict=True)
     known = sorted((value, place) for value, place in values if isinstance(value, int | float) and place is not None)
     ticks: list[tuple[float, str]] = []
     for value, place in known:

@@ -66,7 +66,7 @@ def render_report(findings: Findings, format_name: str) -> str | bytes:
         AblateError: There is no such format.
     """
     format_ = find_format(format_name)
-    return _text(format_, format_.render(findings, _place_of_text(format_, findings)))
+    return _text(format_, format_.render(findings, _without_folder(format_, findings)))
 
 
 def render_questions(answer: Answer, findings: Sequence[Findings], format_name: str) -> list[str | bytes]:
@@ -76,13 +76,13 @@ def render_questions(answer: Answer, findings: Sequence[Findings], format_name: 
         AblateError: There is no such format.
     """
     format_ = find_format(format_name)
-    places = [_place_of_text(format_, found) for found in findings]
+    places = [_without_folder(format_, found) for found in findings]
     together = format_.render_questions(answer, findings, places) if len(findings) > 1 else None
     rendered = [*map(format_.render, findings, places)] if together is None else [together]
     return [_text(format_, one) for one in rendered]
 
 
-def _place_of_text(format_: Format, findings: Findings) -> Place:
+def _without_folder(format_: Format, findings: Findings) -> Place:
     return Place(pictures(findings)) if format_.inlined else Place()
 
 

@@ -657,10 +657,10 @@ class MistakeOutput(TypedDict):
     expected: str | None
     got: str | None
     remedy: str | None
-    mistakes: NotRequired[list[PlacedOutput]]
+    mistakes: NotRequired[list[MistakeAtOutput]]
 
 
-class PlacedOutput(TypedDict):
+class MistakeAtOutput(TypedDict):
     """One of several mistakes of a file."""
 
     where: str
