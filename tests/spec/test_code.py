@@ -18,7 +18,7 @@ from ablate.spec.variant import VariantSpec
 MIXER = """
 from typing import Literal
 import torch
-from ablate.kinds.mixers.fnet import FNetSpec
+from ablate.kinds.mixers.token_mixing import FNetSpec
 from ablate.spec.cost import Cost
 from ablate.spec.sublayers import MixerSpec
 
@@ -110,7 +110,7 @@ def test_the_caller_of_a_factory_counts(load: Callable[..., None], tmp_path: Pat
 
 def test_a_subclass_of_ours_is_a_users_kind(load: Callable[[str], None]) -> None:
     load(
-        "from typing import Literal\nfrom ablate.kinds.mixers.fnet import FNetSpec\n"
+        "from typing import Literal\nfrom ablate.kinds.mixers.token_mixing import FNetSpec\n"
         'class Mine(FNetSpec):\n    kind: Literal["own_fnet"] = "own_fnet"\n'
     )
     content = CodeReader().of(MIXERS.members()["own_fnet"]()).content

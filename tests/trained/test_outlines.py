@@ -9,7 +9,7 @@ import torch
 from families import without_dropout
 
 from ablate.errors import PluginError
-from ablate.kinds.mixers.fnet import FNetSpec
+from ablate.kinds.mixers.token_mixing import FNetSpec
 from ablate.nn.model import build_model, model_cost, outline
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names

@@ -18,7 +18,7 @@ from ablate.contracts.checking import settings
 from ablate.contracts.mixer import CONTRACT, contexts, own_initial_values
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.feature_maps import LinearSpec
-from ablate.kinds.mixers.fnet import FNetSpec
+from ablate.kinds.mixers.token_mixing import FNetSpec
 from ablate.kinds.positions.logit_biases import AlibiSpec, T5BucketsSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.model import build_model

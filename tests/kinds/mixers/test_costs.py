@@ -27,14 +27,12 @@ from ablate.kinds.mixers.blocks import BlocksSpec
 from ablate.kinds.mixers.differential_attention import DifferentialAttentionSpec
 from ablate.kinds.mixers.extractor import ExtractorSpec
 from ablate.kinds.mixers.feature_maps import FastFoodSpec, LinearSpec, PerformerSpec
-from ablate.kinds.mixers.fnet import FNetSpec
 from ablate.kinds.mixers.gated_linear_attention import GatedLinearAttentionSpec
 from ablate.kinds.mixers.generative import GenerativeSpec
 from ablate.kinds.mixers.gmm import GmmSpec
 from ablate.kinds.mixers.hyena import HyenaSpec
 from ablate.kinds.mixers.latent_attention import LatentAttentionSpec
 from ablate.kinds.mixers.linformer import LinformerSpec
-from ablate.kinds.mixers.mlp_mixer import MLPMixerSpec
 from ablate.kinds.mixers.native_sparse_attention import NativeSparseAttentionSpec
 from ablate.kinds.mixers.path_attention import PathAttentionSpec
 from ablate.kinds.mixers.patterns import LocalSpec, LongformerSpec, SparseSpec
@@ -42,6 +40,7 @@ from ablate.kinds.mixers.reformer import ReformerSpec
 from ablate.kinds.mixers.retention import RetentionSpec
 from ablate.kinds.mixers.sinkhorn import SinkhornSpec
 from ablate.kinds.mixers.synthesizer import SynthesizerSpec
+from ablate.kinds.mixers.token_mixing import FNetSpec, MLPMixerSpec
 from ablate.kinds.positions.logit_biases import AlibiSpec
 from ablate.nn.model import build_model, model_cost
 from ablate.nn.model.block import block_cost

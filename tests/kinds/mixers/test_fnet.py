@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.kinds.mixers.fnet import FNetSpec
+from ablate.kinds.mixers.token_mixing import FNetSpec
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 

@@ -11,7 +11,7 @@ from every_pair import every_pair
 from slow_forms import assert_equal_forms, perturbed
 from torch import Tensor
 
-from ablate.kinds.mixers.mlp_mixer import CausalLinear, MLPMixer, MLPMixerSpec
+from ablate.kinds.mixers.token_mixing import CausalLinear, MLPMixer, MLPMixerSpec
 from ablate.spec.layer import LayerContext
 
 K, B, D, S = 2, 2, 6, 13
