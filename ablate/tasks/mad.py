@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from ablate.spec.base import refusal
-from ablate.tasks.probe import UNSCORED, Context, ContextProbeSpec
+from ablate.tasks.probe import UNSCORED, Context, ContextProbeSpec, WithMark
 from ablate.tasks.sampling import Draws
 
 
@@ -74,7 +74,7 @@ class InContextRecallSpec(ContextProbeSpec):
         return flat[:, : self.context], scored[:, : self.context], flat[:, self.context : self.context + 1]
 
 
-class FuzzyRecallSpec(ContextProbeSpec):
+class FuzzyRecallSpec(WithMark, ContextProbeSpec):
     """In-context recall whose keys and values are motifs: one to several tokens, without repeats in a motif.
 
     Trained on the token after every position, with keys of 1 to `motif` tokens; measured with keys of exactly `motif`
@@ -97,10 +97,6 @@ class FuzzyRecallSpec(ContextProbeSpec):
             rule = f"a context of {self.context} and {self.symbols} symbols have space for motifs of {most} tokens"
             raise refusal(("motif",), self.motif, rule, f"Set `motif: {most}`, or a longer context and more symbols.")
         return self
-
-    @property
-    def vocabulary(self) -> int:
-        return self.symbols + 1
 
     @property
     def guesses(self) -> int:
@@ -199,7 +195,7 @@ class SelectiveCopySpec(ContextProbeSpec):
         return (inputs < self.symbols).astype(np.int64)
 
 
-class MemorizationSpec(ContextProbeSpec):
+class MemorizationSpec(WithMark, ContextProbeSpec):
     """Keys whose values are the same in all sequences and never shown: a model must learn them by heart.
 
     The map from keys to values is one-to-one. Every key is followed by a question, at which its value is predicted.
@@ -211,10 +207,6 @@ class MemorizationSpec(ContextProbeSpec):
     context: Context = Field(default=32, ge=2, multiple_of=2)
     symbols: int = Field(default=254, ge=4, multiple_of=2)
     """Keys and values, half of each."""
-
-    @property
-    def vocabulary(self) -> int:
-        return self.symbols + 1
 
     @property
     def guesses(self) -> int:

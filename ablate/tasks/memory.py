@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from ablate.spec.base import refusal
-from ablate.tasks.probe import UNSCORED, Context, ContextProbeSpec, ProbeSpec
+from ablate.tasks.probe import UNSCORED, Context, ContextProbeSpec, ProbeSpec, WithMark
 from ablate.tasks.sampling import Draws
 
 
-class RepeatSpec(ProbeSpec):
+class RepeatSpec(WithMark, ProbeSpec):
     """`span` uniformly random symbols, a separator, and the symbols again in some order, which are predicted."""
 
     length_field: ClassVar[str] = "span"
@@ -37,10 +37,6 @@ class RepeatSpec(ProbeSpec):
     @property
     def length(self) -> int:
         return 2 * self.span
-
-    @property
-    def vocabulary(self) -> int:
-        return self.symbols + 1
 
     @property
     def guesses(self) -> int:
@@ -132,7 +128,7 @@ class RecallSpec(ContextProbeSpec):
         return inputs, targets
 
 
-class InductionSpec(ContextProbeSpec):
+class InductionSpec(WithMark, ContextProbeSpec):
     """Induction heads: random symbols with a special token at a random position and again at the end.
 
     The model predicts the symbol that followed the first special token. Default sizes are those of arXiv:2212.14052.
@@ -143,10 +139,6 @@ class InductionSpec(ContextProbeSpec):
     context: Context = Field(default=30, ge=3)
     symbols: int = Field(default=20, ge=2)
     """Number of distinct symbols; the special token is one more id."""
-
-    @property
-    def vocabulary(self) -> int:
-        return self.symbols + 1
 
     @property
     def guesses(self) -> int:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from ablate.spec.base import refusal
-from ablate.tasks.probe import UNSCORED, Context, ContextProbeSpec, Probe, ProbeSpec, generate
+from ablate.tasks.probe import UNSCORED, Context, ContextProbeSpec, Probe, ProbeSpec, WithMark, generate
 from ablate.tasks.sampling import Draws
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Grammar = tuple[tuple[tuple[tuple[int, ...], ...], ...], ...]
 """For each level but the last, the rules of each of its symbols; a rule is symbols of the next level."""
 
 
-class LanoSpec(ContextProbeSpec):
+class LanoSpec(WithMark, ContextProbeSpec):
     """Sentences of a random grammar of several levels, one after another; every token is predicted.
 
     Level 0 has one symbol, and all others `symbols`, those of the last being the tokens. A symbol has 3 or 4 rules,
@@ -62,10 +62,6 @@ class LanoSpec(ContextProbeSpec):
             rule = f"a sentence of {self.levels} levels has up to {longest} tokens, besides one between sentences"
             raise refusal(("context",), self.context, rule, f"Set `context: {longest + 1}`, or fewer `levels`.")
         return self
-
-    @property
-    def vocabulary(self) -> int:
-        return self.symbols + 1
 
     @property
     def guesses(self) -> int:

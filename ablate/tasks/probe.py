@@ -101,6 +101,18 @@ class ContextProbeSpec(ProbeSpec):
         return self.context
 
 
+class WithMark:
+    """Mixed into a probe whose ids are its `symbols` and one more: a separator, a question, a special token."""
+
+    if TYPE_CHECKING:
+        symbols: int
+
+    @property
+    def vocabulary(self) -> int:
+        """The symbols and the mark."""
+        return self.symbols + 1
+
+
 class Probe(Task):
     """The task of a `ProbeSpec`."""
 
