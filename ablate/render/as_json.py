@@ -179,17 +179,17 @@ def _scaling_json(report: StudyReport) -> outputs.ScaleOutput | None:
         "places": list(scalings.places),
         "variants": [
             {
-                "name": one.variant,
-                "outcome": one.outcome,
-                "for_each_doubling": None if one.slope is None else _paired_json(one.slope),
-                "no_slope": one.no_slope,
-                "steps": [_paired_json(step) for step in one.steps],
+                "name": scaling.variant,
+                "outcome": scaling.outcome,
+                "for_each_doubling": None if scaling.slope is None else _paired_json(scaling.slope),
+                "no_slope": scaling.no_slope,
+                "steps": [_paired_json(step) for step in scaling.steps],
                 "points": [
                     {"at": point.at, "verdict": point.verdict.word, **_paired_json(point.difference)}
-                    for point in one.points
+                    for point in scaling.points
                 ],
             }
-            for one in scalings.of
+            for scaling in scalings.of
         ],
     }
 

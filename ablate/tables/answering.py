@@ -173,7 +173,7 @@ def why_of_table(table: JudgedTable, reports: Mapping[str, StudyReport], variant
     if len(reports) == 1:
         (name,), alone = reports, variant
     else:
-        pairs = {f"{name}: {row.name}": (name, row.name) for name, one in reports.items() for row in one.variants}
+        pairs = {f"{name}: {row.name}": (name, row.name) for name, report in reports.items() for row in report.variants}
         if variant not in pairs:
             raise NotFoundError(
                 "no question compares this", where="--why", expected=f"one of {listed(pairs)}", got=repr(variant)

@@ -316,13 +316,13 @@ def _evaluation_that_counts(values: Sequence[Evaluation], at: str | int, directi
     if at == "first":
         return values[0]
     if at == "shared":
-        return [one for one in values if one[0] <= common][-1] if values[0][0] <= common else values[0]
+        return [value for value in values if value[0] <= common][-1] if values[0][0] <= common else values[0]
     if at == "best":
-        finite = [one for one in values if one[1] is not None and math.isfinite(one[1])]
+        finite = [value for value in values if value[1] is not None and math.isfinite(value[1])]
         if finite:
             return (min if direction == "lower" else max)(finite, key=lambda one: one[1] or 0.0)
     if isinstance(at, int):
-        exact = [one for one in values if one[0] == at]
+        exact = [value for value in values if value[0] == at]
         return exact[0] if exact else (float(at), None, f"it has no step {at:g}", values[-1][3])
     return values[-1]
 

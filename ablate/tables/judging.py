@@ -116,7 +116,7 @@ def judge_named(
         if twice := records.keys() & table.records.keys():
             remedy = "Rename one of the descriptions."
             raise DataError("two questions have one name", where=f"question {min(twice)!r}", remedy=remedy)
-        records |= {name: replace(one, id=len(records) + one.id) for name, one in table.records.items()}
+        records |= {name: replace(record, id=len(records) + record.id) for name, record in table.records.items()}
         trials |= table.trials([planned.key for record in table.records.values() for planned in record.planned])
     holm = "all" if any(description.holm == "all" for description in descriptions) else "question"
     return JudgedTable(listed(file.stem for file in described), records, holm, trials)

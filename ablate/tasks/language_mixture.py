@@ -238,8 +238,8 @@ class LanguageMixture(Task):
         import torch
 
         windows = [part.windows("validation") for part in self.parts.values()]
-        sources = np.concatenate([np.full(len(one), number) for number, one in enumerate(windows)])
-        places = np.concatenate([(np.arange(len(one)) + 0.5) / len(one) for one in windows])
+        sources = np.concatenate([np.full(len(window), number) for number, window in enumerate(windows)])
+        places = np.concatenate([(np.arange(len(window)) + 0.5) / len(window) for window in windows])
         order = np.argsort(places, kind="stable")
         every, sources = np.concatenate(windows)[order], sources[order]
         for begin in range(0, len(every), batch_size):
@@ -317,9 +317,9 @@ class LanguageMixture(Task):
         of_sources = {name: part.baselines() for name, part in self.parts.items()}
         baselines = {}
         for baseline in next(iter(of_sources.values())):
-            losses = {name: one[baseline]["val_loss"] for name, one in of_sources.items()}
+            losses = {name: own[baseline]["val_loss"] for name, own in of_sources.items()}
             (loss,) = self._mean({name: [value] for name, value in losses.items()})
-            (bits,) = self._mean({name: [one[baseline]["val_bits_per_byte"]] for name, one in of_sources.items()})
+            (bits,) = self._mean({name: [own[baseline]["val_bits_per_byte"]] for name, own in of_sources.items()})
             baselines[baseline] = {"val_loss": loss, "val_perplexity": perplexity(loss), "val_bits_per_byte": bits}
             baselines[baseline] |= {f"val_loss_{name}": value for name, value in losses.items()}
         return baselines
@@ -328,9 +328,9 @@ class LanguageMixture(Task):
         """Documents and tokens of each source, its share, and a window of each."""
         of_sources = {name: part.describe() for name, part in self.parts.items()}
         return DataSummary(
-            rows={f"{split} {name}": n for name, one in of_sources.items() for split, n in one.rows.items()},
-            tokens={f"{split} {name}": n for name, one in of_sources.items() for split, n in one.tokens.items()},
-            lengths=tuple(length for one in of_sources.values() for length in one.lengths),
-            samples=tuple(one.samples[0] for one in of_sources.values()),
+            rows={f"{split} {name}": n for name, own in of_sources.items() for split, n in own.rows.items()},
+            tokens={f"{split} {name}": n for name, own in of_sources.items() for split, n in own.tokens.items()},
+            lengths=tuple(length for own in of_sources.values() for length in own.lengths),
+            samples=tuple(own.samples[0] for own in of_sources.values()),
             notes=tuple(f"{name}: {share:.1%} of the training windows" for name, share in self.shares.items()),
         )

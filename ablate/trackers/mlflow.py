@@ -79,7 +79,7 @@ class _Server(TrackerSession):
 
     def _runs(self, run: TrackedRun, also: str = "") -> list[str]:
         runs = self._client.search_runs([self._experiment(run.study)], f"tags.`{_IDENTITY}` = '{run.identity}'{also}")
-        return [one.info.run_id for one in runs]
+        return [run.info.run_id for run in runs]
 
     def _experiment(self, study: str) -> str:
         if study not in self._experiments:

@@ -40,7 +40,8 @@ class Conversion:
 def convert_each(to_ours: Callable[[Tensor], Tensor], to_theirs: Callable[[Tensor], Tensor]) -> Conversion:
     """A conversion of each tensor by itself."""
     return Conversion(
-        lambda theirs: tuple(to_ours(one) for one in theirs), lambda ours: tuple(to_theirs(one) for one in ours)
+        lambda theirs: tuple(to_ours(tensor) for tensor in theirs),
+        lambda ours: tuple(to_theirs(tensor) for tensor in ours),
     )
 
 
@@ -116,7 +117,7 @@ def by_layer(layers: Sequence[dict[str, Any]], *, first: dict[str, Any] | None =
     """
     exceptions = {} if first is None else {"first": first}
     for length in range(1, len(layers) // 2 + 1):
-        if all(one == layers[index % length] for index, one in enumerate(layers)):
+        if all(layer == layers[index % length] for index, layer in enumerate(layers)):
             pattern = {"pattern": layers[:length]} if length > 1 or layers[0] else {}
             return {**pattern, **({"exceptions": exceptions} if exceptions else {})}
     start = 0

@@ -322,7 +322,7 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 def _check_fit(model: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
     known, trained = model.state_dict(), {name for name, _ in model.named_parameters()}
     odd = sorted({*(tensors.keys() - known.keys()), *(trained - tensors.keys())})
-    odd = odd or sorted(name for name, one in tensors.items() if one.shape != known[name].shape)
+    odd = odd or sorted(name for name, tensor in tensors.items() if tensor.shape != known[name].shape)
     if odd:
         expected, got = (str(list(one[odd[0]].shape)) if odd[0] in one else "none" for one in (known, tensors))
         raise DataError(

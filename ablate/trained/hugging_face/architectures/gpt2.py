@@ -227,5 +227,5 @@ def _by_head(heads: int) -> Conversion:
     """Rows sorted by head, and in it by query, key and value, to the rows of each of the three."""
     return Conversion(
         lambda theirs: tuple(one.flatten(0, 1) for one in torch.unflatten(theirs[0], 0, (heads, 3, -1)).unbind(1)),
-        lambda ours: (torch.stack([torch.unflatten(one, 0, (heads, -1)) for one in ours], 1).flatten(0, 2),),
+        lambda ours: (torch.stack([torch.unflatten(tensor, 0, (heads, -1)) for tensor in ours], 1).flatten(0, 2),),
     )

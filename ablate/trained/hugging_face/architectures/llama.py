@@ -183,7 +183,9 @@ class LlamaLike(Architecture):
             **self.written_rope(spec),
         }
         if mlp.kind == "mixture":
-            plain = {layer: one.mlp for layer, one in enumerate(spec.blocks) if isinstance(one.mlp, HiddenLayerSpec)}
+            plain = {
+                layer: block.mlp for layer, block in enumerate(spec.blocks) if isinstance(block.mlp, HiddenLayerSpec)
+            }
             settings |= {
                 "intermediate_size": next((one.hidden(spec.width) for one in plain.values()), hidden),
                 "mlp_only_layers": [*plain],

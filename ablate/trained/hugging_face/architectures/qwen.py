@@ -231,6 +231,6 @@ def _by_group(groups: int, sizes: list[int]) -> Conversion:
         return tuple(one.flatten(0, 1).mT for one in torch.split(torch.unflatten(theirs[0], 0, (groups, -1)), sizes, 1))
 
     def to_theirs(ours: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return (torch.cat([torch.unflatten(one.mT, 0, (groups, -1)) for one in ours], 1).flatten(0, 1),)
+        return (torch.cat([torch.unflatten(tensor.mT, 0, (groups, -1)) for tensor in ours], 1).flatten(0, 1),)
 
     return Conversion(to_ours, to_theirs)
