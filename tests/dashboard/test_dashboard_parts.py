@@ -465,16 +465,16 @@ def test_of_parallel_axes_the_best_mean_is_marked_and_the_table_shows_what_diffe
         for name, loss in losses.items():
             made.add(name, 0, {"val_loss": loss})
         table = variant_table(made.record, read_runs(made, made.record, "val_loss"))
-        place = effects.best_place(table, made.record)
+        place = effects.best_row(table, made.record)
         assert place is not None
         assert table["name"][place] == best
     shown = effects.differing(table, made.record).set_index("name")
     known = {name: {axis: value for axis, value in row.items() if pd.notna(value)}
              for name, row in shown[["a", "b"]].to_dict("index").items()}  # fmt: skip
     assert known == {"baseline": {"a": "on", "b": "2"}, "x": {"a": "off"}, "y": {"b": "3"}}
-    assert effects.best_place(table.assign(val_loss=None), made.record) is None
+    assert effects.best_row(table.assign(val_loss=None), made.record) is None
     ahead = table.assign(val_loss=[9.0 if name == "baseline" else 1.0 for name in table["name"]])
-    place = effects.best_place(ahead, made.record)
+    place = effects.best_row(ahead, made.record)
     assert place is not None
     assert table["name"][place] != "baseline", "the baseline is what others are compared with"
 
