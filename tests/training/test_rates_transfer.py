@@ -16,6 +16,7 @@ from ablate.training.transfer import (
     check_coordinates,
     grid_steps_apart,
     resize,
+    sizes_of,
     with_rates,
 )
 
@@ -93,6 +94,17 @@ def test_a_wider_baseline_has_more_heads_and_a_deeper_one_the_same() -> None:
     }
     deeper = resize(space(), "depth", 3).model
     assert (deeper.width, deeper.heads, deeper.depth) == (8, 2, 3)
+
+
+@pytest.mark.parametrize("kind", ["normal", "mup", "complete_p"])
+def test_a_model_is_changed_at_its_size_and_at_twice_and_four_times_that_unless_others_are_named(kind: str) -> None:
+    made = space()
+    initialiser = {"kind": kind} | ({"base_width": 4} if kind != "normal" else {})
+    initialiser |= {"base_depth": 1} if kind == "complete_p" else {}
+    made = space(model={**made.model.model_dump(), "initialiser": initialiser})
+    wide, deep = [("width", 8), ("width", 16), ("width", 32)], [("depth", 1), ("depth", 2), ("depth", 4)]
+    assert list(sizes_of(made, [], [])) == [*wide, *(deep if kind == "complete_p" else [])]
+    assert list(sizes_of(made, [24], [3])) == [("width", 24), ("depth", 3)]
 
 
 def test_all_rates_of_an_optimizer_are_multiplied() -> None:
