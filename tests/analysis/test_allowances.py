@@ -12,7 +12,7 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis.fairness import Tried, Tuned, Tuning
-from ablate.analysis.judging import deciding_bounds, read_allowances, tail_words, worst_results
+from ablate.analysis.judging import _worse, deciding_bounds, read_allowances, tail_words, worst_results
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import VariantRuns, read_runs, seed_schedule
 from ablate.analysis.study import read_study
@@ -20,7 +20,7 @@ from ablate.analysis.warnings import assumption
 from ablate.stats import Bounds, ExtendedSeeds, SeedSchedule, Verdict
 from ablate.stats.calibrate import rate
 from ablate.stats.hidden_noise import Tails
-from ablate.store.records import Declaration, TrialState
+from ablate.store.records import Declaration, JudgedRuns, TrialState
 
 MARGIN, SD = 0.05, 0.02
 
@@ -231,3 +231,23 @@ def test_bounds_are_those_of_variant_minus_baseline_whichever_way_is_better() ->
     assert deciding_bounds(verdict, "minimize") == Bounds(1.0, 0.5, 3.0, 4)
     assert deciding_bounds(verdict, "maximize") == Bounds(-1.0, -3.0, -0.5, 4)
     assert deciding_bounds(None, "minimize") is deciding_bounds(replace(verdict, bound=None), "maximize") is None
+
+
+@pytest.mark.parametrize("paired", [None, frozenset({"a=x", "b=x", "baseline"}), frozenset()])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_tails_are_those_of_paired_differences_of_the_variants_that_are_compared(
+    sign: float, paired: frozenset[str] | None
+) -> None:
+    """Not of the baseline with itself, of what was ended early, or of runs that share nothing with the baseline."""
+    made = fake_store({name: ({}, 10) for name in ("baseline", "a=x", "b=x", "c=x")}, seeds=3)
+    losses = {"baseline": [3.0, 3.5, 3.25], "a=x": [3.5, 3.25, math.inf], "b=x": [3.25, 3.0], "c=x": [9.0, 9.0]}
+    for name, values in losses.items():
+        for seed, loss in enumerate(values):
+            made.add(name, seed, {"val_loss": loss})
+    made.add("b=x", 2, state=TrialState.DIVERGED, stopped_at=5)
+    made.add("c=x", 2, state=TrialState.PRUNED, stopped_at=5)
+    judged = None if paired is None else JudgedRuns("seed", paired, "")
+    record = replace(made.record, judged=judged)
+    found = [(gaps, list(lost)) for gaps, lost in _worse(record, read_runs(made, record, "val_loss"), "val_loss", sign)]
+    expected = [({0: sign * 0.5, 1: sign * -0.25}, [2]), ({0: sign * 0.25, 1: sign * -0.5}, [2])]
+    assert found == (expected if paired is None else expected[: len(paired) - 1] if paired else [])
