@@ -70,7 +70,7 @@ def _live(study: str) -> None:
             f"Δ: difference of {removal_path.metric} from the baseline, paired by seed. A part can be removed if its "
             f"90 % interval, whose ends are the bounds that decide, ends before the margin {removal_path.margin:g}. "
             "The one of these that saves most is chosen, and the next round, in which others may get another verdict, "
-            "begins without it. Confirmed: on fresh seeds, too."
+            "begins without it. Confirmed: also on fresh seeds, which took no part in the choice."
         )
     )
     if removal_path.steps and any(one.relative_speed is None for one in _stations(removal_path)):

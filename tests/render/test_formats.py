@@ -21,9 +21,11 @@ from markdown_it import MarkdownIt
 
 from ablate.analysis.findings import read_findings
 from ablate.errors import AblateError, NotFoundError
+from ablate.render.blocks import Grid, Paragraph, ReportDocument, Section
 from ablate.render.document import space_yaml
 from ablate.render.formats import find_format, format_names, render_report, write_report
 from ablate.render.formats.data import harmless
+from ablate.render.formats.html import html_page
 from ablate.render.formats.latex import escape as latex_escape
 from ablate.render.formats.md import escape as markdown_escape
 from ablate.store.records import Environment, TrialState
@@ -202,6 +204,18 @@ def test_html_is_one_page_that_loads_nothing_and_runs_nothing() -> None:
     assert all(value is not None and value.startswith("#") and value[1:] in ids for value in references)
     assert len(ids) == len(set(ids))
     assert not [name for name, _ in page.attributes if name.startswith("on")]
+
+
+def test_a_phone_shows_each_cell_below_its_title_and_long_paragraphs_after_a_click() -> None:
+    table = Grid(("variant", "loss <", "course"), ((("a", "1.5", "-"), ("b", "2", "up")),), frozenset({0}))
+    short, long = "Short.", f"First of many. {'Then another one. ' * 60}Last."
+    made = ReportDocument("t", (Section("s", (table, Paragraph(short), Paragraph(long))),))
+    page = html_page(made)
+    titles = [value for name, value in Page(page).attributes if name == "data-title"]
+    assert titles == ["variant", "loss <", "variant", "loss <", "course"], "none for a cell that says nothing"
+    assert page.count("<details>") == 1
+    assert "<summary>First of many.</summary><p>Then another one." in page
+    assert f"<p>{short}</p>" in page
 
 
 def test_latex_escapes_what_is_special_and_keeps_dashes() -> None:

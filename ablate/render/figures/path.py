@@ -268,6 +268,6 @@ def _cost_cells(standing: VariantSummary) -> tuple[str, str, str]:
     flops, speed = standing.flops, standing.tokens_per_second.mean
     return (
         MISSING if standing.parameters is None else f"{standing.parameters:,}",
-        MISSING if flops is None else f"{flops:.3g}",
+        MISSING if flops is None else count(round(flops)),
         MISSING if speed is None else count(round(speed)),
     )

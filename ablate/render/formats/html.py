@@ -112,8 +112,8 @@ code {{ font-size: 0.9em; background: var(--tint); padding: 0 0.2em; }}
 summary {{ cursor: pointer; }}
 :is(p, li, summary) {{ overflow-wrap: anywhere; }}
 section > details {{ max-width: 50rem; margin: 1rem 0; }}
-figure {{ margin: 1.5rem 0; }}
-figure :is(svg, img) {{ max-width: 100%; height: auto; overflow: hidden; }}
+figure {{ margin: 1.5rem 0; overflow: hidden; }}
+figure :is(svg, img) {{ max-width: 100%; height: auto; }}
 figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
 @media (max-width: 640px) {{
   body {{ margin-top: 0.75rem; }}
