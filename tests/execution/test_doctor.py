@@ -78,14 +78,14 @@ def _no_compiler(device: str) -> None:
 @pytest.mark.parametrize(("loss", "state"), [(2.0, "ok"), (2.01, "differs"), (float("nan"), "differs")])
 def test_a_difference_is_reported(loss: float, state: str) -> None:
     plain, other = (checks._Run([[3.0], [last]], 1.0, 1.0) for last in (2.0, loss))
-    assert checks._compared("way", plain, other, 1e-4).state == state
+    assert checks._compare("way", plain, other, 1e-4).state == state
 
 
 @pytest.mark.parametrize("step", [7, 8])
 def test_the_losses_of_the_first_eight_steps_are_compared(step: int) -> None:
     plain, other = ([[3.0] for _ in range(12)] for _ in range(2))
     other[step] = [3.5]
-    found = checks._compared("way", checks._Run(plain, 1.0, 1.0), checks._Run(other, 4.0, 1.0), 0.1)
+    found = checks._compare("way", checks._Run(plain, 1.0, 1.0), checks._Run(other, 4.0, 1.0), 0.1)
     assert (found.state, found.values) == (
         "differs" if step < 8 else "ok", {"difference": 0.5 * (step < 8), "speed": 0.25},
     )  # fmt: skip
@@ -96,7 +96,7 @@ def test_blocks_that_could_not_be_compiled_are_a_difference(monkeypatch: pytest.
     plain = checks._Run([[3.0]], 1.0, 1.0)
     for warning, state in (("", "ok"), ("ran as they are", "differs")):
         monkeypatch.setattr(checks, "_run", lambda *_, said=warning, **__: checks._Run([[3.0]], 1.0, 1.0, said))
-        found = checks._compiled(torch.device("cpu"), plain)
+        found = checks._check_compiled(torch.device("cpu"), plain)
         assert (found.name, found.state) == ("compiled blocks", state)
         assert found.says == warning or not warning
 
@@ -134,7 +134,7 @@ def test_the_speed_is_arithmetic_by_time_and_by_the_peak_of_a_known_device(
 ) -> None:
     device = known_device(description)
     flops = 0.25 * device.peak("fp32") if device else 1e9
-    finding = checks._speed(checks._Run([], 0.5, flops), description, "fp32")
+    finding = checks._measure_speed(checks._Run([], 0.5, flops), description, "fp32")
     assert (finding.state, finding.values["seconds"], finding.values["flops_per_second"]) == ("ok", 0.5, 2 * flops)
     assert finding.values.get("efficiency") == efficiency
     assert finding.says.startswith("500.0 ms a step, ")

@@ -276,7 +276,7 @@ def test_a_worker_that_dies_gives_its_place_and_devices_to_the_next(
 def test_a_worker_reads_its_options_first(folder: Path, monkeypatch: pytest.MonkeyPatch, pinned: bool) -> None:
     """The threads that the job's cores ask for, its device, the cores of its place, and where checkpoints are."""
     monkeypatch.setattr("ablate.execution.local.subprocess.Popen", StillWorker)
-    monkeypatch.setattr("ablate.execution.local.places_for", lambda slot, size, threads: [slot, size, threads])
+    monkeypatch.setattr("ablate.execution.local.cores_for", lambda slot, size, threads: [slot, size, threads])
     options = RunOptions(device="cpu", workers=2, cpus=3.0, cache=folder / "cache")
     engine = LocalEngine(options, checkpoints=Path("kept"), ranks=2, pinned=pinned)
     jobs = [Job(number, (JobMember("{}", 0),), "f") for number in range(2)]
