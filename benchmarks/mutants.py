@@ -151,7 +151,8 @@ def draw(files: Iterable[str], size: int | None, seed: int, accepted: set[tuple[
     for name in sorted(groups):
         numbers.shuffle(groups[name])
         made = (mutant for make in groups[name] if (mutant := make()) is not None)
-        wanted = (one for one in made if (one.before, one.after) not in accepted)
+        # A changed number in a call that ends processes would end those of others.
+        wanted = (one for one in made if (one.before, one.after) not in accepted and "kill" not in one.before)
         drawn += [one for _, one in zip(range(size // len(groups)) if size else count(), wanted, strict=False)]
     return drawn
 

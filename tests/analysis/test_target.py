@@ -128,6 +128,9 @@ def test_verdicts_are_t_tests_of_the_ratio_at_each_seed() -> None:
     same, slow, fast = (found[name].verdict.bound for name in ("same", "slow", "fast"))  # type: ignore[union-attr]
     said = " ".join(read_study(studied(times), "a_study").answer.sentences)
     assert f"slow (steps_to_1.9 at least {at_least(100 * slow.low, 100 * MARGIN)} % higher)" in said
+    edge = [1.16 * (1 + (-1) ** seed / 1e5) * steps for seed, steps in enumerate(times["baseline"])]
+    alone = read_study(studied({"baseline": times["baseline"], "edge": edge}), "a_study").answer.sentences[0]
+    assert "edge (steps_to_1.9 at least 15 % higher" in alone, "hardly less than 16"
     assert f"fast (steps_to_1.9 at least {at_least(-100 * fast.high, 100 * MARGIN)} % lower)" in said
     assert f"same (steps_to_1.9 at most {at_most(100 * same.high, 100 * MARGIN)} % higher)" in said
 

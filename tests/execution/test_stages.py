@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from engine_samples import ENVIRONMENT, SPACE, Log, Rounds, ScriptedEngine, diverge, planner, space
+from engine_samples import ENVIRONMENT, SPACE, Log, Rounds, Script, ScriptedEngine, diverge, planner, raise_, space
 from pydantic import ValidationError
 
 from ablate.analysis import read_study
@@ -143,16 +143,18 @@ def test_frozen_weights_are_those_of_the_stage_at_the_end(here: Path) -> None:
         assert not torch.equal(ours["blocks.0.mlp.up.weight"], theirs["blocks.0.mlp.up.weight"])
 
 
-def test_a_trial_whose_stage_diverges_fails_with_the_reason(here: Path) -> None:
+@pytest.mark.parametrize(("script", "said"), [(diverge, "which diverged"), (raise_, "which failed")])
+def test_a_trial_whose_stage_is_lost_fails_with_the_reason(here: Path, script: Script, said: str) -> None:
     with open_store(here / "a.db") as store:
         changes = switches(transferred={"training.init_from": {"stage": STAGE}})
-        result = study(store, here, ScriptedEngine(diverge), **changes)
+        result = study(store, here, ScriptedEngine(script), **changes)
         assert not result.interrupted
         record = store.study(SPACE["name"])
         failed = [planned.key for planned in record.planned if planned.variant == "start=transferred"]
+        assert len(failed) == 2
         for trial in store.trials(failed).values():
             assert trial.state is TrialState.FAILED
-            assert "which diverged" in trial.reason
+            assert trial.reason.endswith(said)
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
 from fake_store import NOON, FakeStore, fake_store
 from sqlalchemy.pool import NullPool
 
-from ablate.analysis.optuna_export import export_optuna
+from ablate.analysis.optuna_export import _searched_distribution, export_optuna
 from ablate.errors import AblateError, ArgumentError, StoreError
 from ablate.roles import TrialRole
 from ablate.store import open_store
@@ -214,3 +215,14 @@ def test_trials_of_a_dead_driver_and_unreadable_ones_are_left_out(store: FakeSto
     assert export_optuna(store, "a_study", url) == (4, 0)
     store.add("b", 0, {"val_loss": 2.0})
     assert export_optuna(store, "a_study", url) == (1, 4)
+
+
+@pytest.mark.parametrize("low", [1e-4, 1])
+@pytest.mark.parametrize(("named", "is_log"), [([], True), ([8], True), ([0], False), ([-1], False)])
+def test_a_searched_distribution_range_is_logarithmic_unless_the_baseline_lies_below_it(
+    low: float, named: list[float], is_log: bool
+) -> None:
+    found: Any = _searched_distribution({"low": low, "high": 4 if low == 1 else 0.5, "log": True}, named)
+    assert (found.log, found.low) == (is_log, min([low, *named]))
+    assert isinstance(found.low, int if low == 1 else float)
+    assert not _searched_distribution({"low": low, "high": 9}, named).log  # type: ignore[attr-defined]

@@ -7,7 +7,8 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any, Literal, cast
 
 import pytest
 from cli_runs import quick_workers
@@ -391,6 +392,19 @@ def test_two_variants_are_two_in_every_tracker(folder: Path, store: Store, track
     same(READERS[type(tracker)](folder / "tracked"), stored(store))
     assert {path.name for path in folder.iterdir()} <= {"tracked", "text", "cache", "store.db", "store.db-shm",
                                                         "store.db-wal"}  # fmt: skip
+
+
+def test_the_answer_is_a_run_of_its_own_that_replaces_an_earlier_one() -> None:
+    sent: list[tracking._Action] = []
+    watching = TrackingObserver("sample", [], print)
+    watching._threads = [cast(Any, SimpleNamespace(wait_and_put=sent.append))]
+    watching.conclude("**The answer**", {"a": 1.0})
+    (action,) = sent
+    given = action.call.keywords  # type: ignore[attr-defined]
+    run = TrackedRun(action.key, "sample", ("answer",), {"study": "sample"}, {"role": "answer"})
+    assert (given["run"], given["key"], given["curve"], given["replaces"]) == (run, run.identity, (), True)
+    assert given["result"] == tracking._Result("finished", {"a": 1.0}, "**The answer**")
+    assert action.begins
 
 
 def test_the_answer_has_a_number_for_each_variant(folder: Path, store: Store) -> None:
