@@ -10,9 +10,10 @@ from typing import Any
 import optuna
 import pytest
 from fake_store import NOON, FakeStore, fake_store
+from optuna.storages._rdb.models import TrialParamModel
 from sqlalchemy.pool import NullPool
 
-from ablate.analysis.optuna_export import _searched_distribution, export_optuna
+from ablate.analysis.optuna_export import PARAMETER, _searched_distribution, export_optuna
 from ablate.errors import AblateError, ArgumentError, StoreError
 from ablate.roles import TrialRole
 from ablate.store import open_store
@@ -215,6 +216,11 @@ def test_trials_of_a_dead_driver_and_unreadable_ones_are_left_out(store: FakeSto
     assert export_optuna(store, "a_study", url) == (4, 0)
     store.add("b", 0, {"val_loss": 2.0})
     assert export_optuna(store, "a_study", url) == (1, 4)
+
+
+def test_the_name_of_a_parameter_fits_its_column() -> None:
+    column: Any = TrialParamModel.param_name.type  # type: ignore[attr-defined]
+    assert column.length == PARAMETER.longest
 
 
 @pytest.mark.parametrize("low", [1e-4, 1])
