@@ -89,7 +89,7 @@ def test_a_phone_shows_rows_as_links_and_what_comes_first_at_the_top(page: Page,
     page.open("/compare?study=tiny&sides=baseline&sides=norm%3Dnone")
     fields = page.main.get_by_role("list", name="Differing fields of the spec").get_by_role("listitem")
     fields.first.wait_for()
-    told = fields.filter(has_text="model.block.norm.kind").inner_text()
+    told = fields.filter(has_text="model › block › norm › kind").inner_text()
     assert re.search(r"baseline: rms · .*: none", told), told
     page.open("/?study=tiny")
     page.main.get_by_role("list", name="Studies").get_by_role("link").filter(has_text="tiny").click()
@@ -177,16 +177,16 @@ def test_navigation_from_studies_to_a_trial_to_a_comparison(
     page.main.get_by_role("link", name="Compare with the baseline").click()
     page.tab.wait_for_url("**/compare?*")
     page.settle()
-    differing = {row.pop("path"): row for row in page.table("Differing fields of the spec")}
-    assert differing.pop("model.block.norm.kind") == {"baseline": "rms", "no normalisation": "none"}
+    differing = {row.pop("setting"): row for row in page.table("Differing fields of the spec")}
+    assert differing.pop("model › block › norm › kind") == {"baseline": "rms", "no normalisation": "none"}
     assert not differing
     page.main.get_by_text("fields that not all sides have").click()
     page.settle()
-    assert {row.pop("path"): row for row in page.table("Differing fields of the spec that")} == {  # of `none`
-        "model.block.norm.gain": {"baseline": "true", "no normalisation": "-"},
-        "model.block.norm.eps": {"baseline": "1e-08", "no normalisation": "-"},
-        "model.block.norm.eps_outside": {"baseline": "false", "no normalisation": "-"},
-        "model.block.norm.gate_std": {"baseline": "0.02", "no normalisation": "-"},
+    assert {row.pop("setting"): row for row in page.table("Differing fields of the spec that")} == {  # of `none`
+        "model › block › norm › gain": {"baseline": "true", "no normalisation": "-"},
+        "model › block › norm › eps": {"baseline": "1e-08", "no normalisation": "-"},
+        "model › block › norm › eps outside": {"baseline": "false", "no normalisation": "-"},
+        "model › block › norm › gate std": {"baseline": "0.02", "no normalisation": "-"},
     }
     results = {row["metric"]: row["no normalisation"] for row in page.table("Metrics of each side")}
     versus = next(row for row in shown["variants"] if row["name"] == "norm=none")["versus_baseline"]
