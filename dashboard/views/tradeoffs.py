@@ -13,6 +13,7 @@ from ablate.analysis.numbers import count
 from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import words_for
 from ablate.metrics import COSTS
+from ablate.render.document import names_note
 from ablate.render.figures.front import (
     Keys,
     draw_front,
@@ -81,7 +82,8 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
         st.markdown(prose(f"{said} Drawn: the seeds that chose it."))
     _picked(_figures(front, keys, list(table["variant"]), f"Pareto front by {seen}: {found}"[:1000]))
     unproven = f" {UNPROVEN}" * ("unproven" in keys.values())
-    st.caption(prose(f"{HOW_TO_READ}{unproven} {what_it_says(front)}"))
+    names = names_note(results.answer(study), " ".join(front.titles.values()))
+    st.caption(prose(f"{HOW_TO_READ}{unproven} {what_it_says(front)} {names}"))
     words = {name: fitting(table, name, 300) for name in ("variant", "verdict", "dominated by")}
     show_table(
         table, key="front-table", column_config=_formats(front, words),

@@ -18,6 +18,7 @@ from ablate.errors import NotFoundError
 from ablate.locations import DEFAULT_STORE
 from ablate.processes import hide_passwords
 from ablate.render.blocks import Grid
+from ablate.render.document import names_note
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.spec.suite import at_task, split_task
@@ -86,6 +87,8 @@ def show() -> None:
     name = variant_titles(record).get(variant.name, variant.name) or "a variant of no study"
     on = f" on {task}" if task else ""
     head.title(f"Trial: {escape(name + on)}, seed {trial.seed}", anchor=False)
+    if said := names_note(answer(record.name), name):
+        st.caption(prose(said))
     st.fragment(_live, run_every=LIVE if moves(trial) else None)(record, variant, key, task)
     if variant.name != baseline_of(record, variant).name:
         st.header("Config: what differs from the baseline", anchor=False)

@@ -15,6 +15,7 @@ from ablate.analysis.answer_rows import AnswerRow, GroupKey
 from ablate.analysis.changes import setting_titles
 from ablate.analysis.numbers import MISSING, count, duration, fixed, plural
 from ablate.analysis.runs import baselines_of
+from ablate.render.document import names_note
 from ablate.render.figures.style import Palette
 from ablate.render.formats.html import holds_alone, marked_verdict
 from ablate.roles import TrialRole
@@ -131,7 +132,7 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
             judged_here += [verdict] if verdict else []
             lines = [_line(row, metric, decimals) for row in trials.to_dict("records")]
             groups.append((_head(all_of_it, verdict, metric, decimals), lines if len(all_of_it) > 1 else []))
-        st.caption(prose(how_to_read(judged_here, answer(study).margin)))
+        st.caption(prose(f"{how_to_read(judged_here, answer(study).margin)} {names_note(answer(study))}"))
         st.html(group_table(groups, title))
     if scouts.any():
         with st.expander(f"{plural(int(scouts.sum()), 'trial')} that tune or time, and are never compared"):

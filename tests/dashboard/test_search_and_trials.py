@@ -179,8 +179,13 @@ def test_trial_opens_on_what_failed_or_else_on_the_strongest_finding(tmp_path: P
     sizes = {"baseline": 10, "a": 9, "b": 8}
     losses = {"baseline": 1.0, "a": 1.01, "b": 3.0}
     ended = [Ended(name, seed, loss + seed / 1000) for seed in range(4) for name, loss in losses.items()]
-    write_study(tmp_path / "s.db", "fine", variants_of(sizes), ended)
-    assert shown("trial", tmp_path / "s.db", study="fine").selectbox(key="variant").value == "b"
+    space = {"switches": {}, "variants": {"b": {"replaces": "the block by SAS (no attention skip)"}}}
+    write_study(tmp_path / "s.db", "fine", variants_of(sizes), ended, space=space)
+    opened = shown("trial", tmp_path / "s.db", study="fine")
+    assert opened.selectbox(key="variant").value == "b"
+    for page in (opened, *(shown(view, tmp_path / "s.db", study="fine") for view in ("trials", "tradeoffs"))):
+        told = " ".join(one.value for one in page.caption).replace("\\", "")
+        assert "`SAS`: no attention skip" in told, "a name is explained as the space does"
     ended[4] = Ended("a", 1, None, TrialState.FAILED)
     write_study(tmp_path / "s.db", "broken", variants_of(sizes, 10), ended)
     page = shown("trial", tmp_path / "s.db", study="broken")
