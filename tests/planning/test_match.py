@@ -163,9 +163,11 @@ def test_equal_arithmetic_counts_the_gradients_that_frozen_parts_save(tmp_path: 
     assert frozen.spec.training.steps > usual.spec.training.steps
 
 
-def test_a_baseline_without_steps_cannot_be_matched() -> None:
-    with pytest.raises(UnmatchedError, match=r"takes no step.* set `training.steps`"):
-        equal_steps(MatchSpec(equal="flops"), Step(1, 1, 1), 0, Step(1, 1, 1))
+@pytest.mark.parametrize("equal", ["tokens", "flops"])
+def test_a_baseline_without_steps_cannot_be_matched(equal: str, tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match=r"takes no step.* set `training.steps`"):
+        training = {**SPACE["training"], "steps": 0, "init_from": {"stage": {"training.steps": 3}}}
+        plan(tmp_path, match=equal, training=training, switches={"mixer": SPACE["switches"]["mixer"]})
 
 
 def test_steps_are_timed_whatever_the_schedule_needs(tmp_path: Path) -> None:

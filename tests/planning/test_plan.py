@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
+import time
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +22,7 @@ from ablate.execution.driver import run_study
 from ablate.execution.engine import Observer
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.model import build_model, model_cost
-from ablate.planning.forecast import Speed, forecast, measure_matmul, measure_speed, timed_spec, usual_workers
+from ablate.planning.forecast import Speed, _busy, forecast, measure_matmul, measure_speed, timed_spec, usual_workers
 from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import EarlierTrials, Trial, Variant
 from ablate.planning.planner import make_plan
@@ -424,3 +426,11 @@ def test_a_trial_that_asks_for_gpus_has_no_forecast_on_a_cpu(folder: Path) -> No
     with pytest.raises(EngineError, match="too few GPUs for a trial"):
         forecast(plan, str(folder / "store.db"))
     assert forecast(plan, str(folder / "store.db"), 3).workers == 3
+
+
+def test_further_workers_keep_their_cores_busy_as_long_as_steps_are_measured() -> None:
+    before = threading.active_count()
+    with _busy(2):
+        time.sleep(0.1)
+        assert threading.active_count() == before + 2
+    assert threading.active_count() == before

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
-from ablate.stats.scaling_law import Law, Rung, WithBounds, climb, outcome
+from ablate.stats.scaling_law import Law, Rung, WithBounds, _means, climb, outcome
 
 UNIT = 1e13
 
@@ -88,6 +88,16 @@ def test_intervals_of_equal_models_cover_a_speedup_of_one() -> None:
         found = climb(rungs(law(1.5, 0.5, 0.3), law(1.5, 0.5, 0.3), seeds=3, noise=0.01, draw=draw))
         covered += found.speedups[-1].low <= 1 <= found.speedups[-1].high
     assert covered >= 50  # 57 expected; below 50 with a chance of 0.2 % at 95 %
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 8])
+def test_resampled_means_spread_as_a_mean_does(seeds: int) -> None:
+    """Plain resampling of n seeds has a spread that is too small by a factor of √(1 - 1/n)."""
+    made = rungs(law(1.5, 0.5, 0.3), law(1.5, 0.5, 0.3), seeds=seeds, noise=0.01)
+    for rung, (first, *resampled) in zip(made, _means(made).swapaxes(0, 1), strict=True):
+        losses = rung.losses()
+        assert first == pytest.approx(losses.mean(axis=0))
+        assert np.std(resampled, axis=0) == pytest.approx(losses.std(axis=0, ddof=1) / math.sqrt(seeds), rel=0.08)
 
 
 def test_a_mistuned_largest_rung_is_found_by_the_law_of_the_others() -> None:

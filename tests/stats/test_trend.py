@@ -83,6 +83,7 @@ def test_too_few_windows_for_an_estimate() -> None:
     assert draw_variance([[1.0, 2.0]]) is None
     assert draw_variance([[1.0], [2.0]]) is None
     assert draw_variance([[1.0, 2.0], [1.0]]) is None
+    assert draw_variance([[1.0, 2.0], [3.0, 5.0]]) == pytest.approx((2 * 1.5**2 / 2 - 0.25) / 4), "two of two"
 
 
 STEPS = [100.0 * n for n in range(1, 13)]

@@ -352,7 +352,8 @@ def test_states_take_about_the_products_that_torch_counts_and_keep_what_autograd
     mixer, cost = spec.build(causal(128, 2, 512)), spec.cost(causal(128, 2, 512), 512)
     initialise(mixer, [0])
     assert cost.multiplications == pytest.approx(counted_products(mixer, 512, 128), rel=0.2)
-    assert cost.activations == pytest.approx(kept_scalars(mixer, 1, 512, 128), rel=0.15)
+    within = 0.15 if spec.kind_name() in ("gated_deltanet", "kimi_delta_attention", "mamba3") else 0.08
+    assert cost.activations == pytest.approx(kept_scalars(mixer, 1, 512, 128), rel=within)
 
 
 def test_path_attention_takes_a_softmax_like_attention_and_a_strength_for_each_token_and_head() -> None:
@@ -440,12 +441,13 @@ def test_costs_are_the_operations_that_are_counted(spec: MixerSpec, context: Lay
         *in_forms([GatedLinearAttentionSpec(), RetentionSpec(), DifferentialAttentionSpec(kv_heads=1)], True),
         *in_forms([FastFoodSpec(), GmmSpec(), GenerativeSpec(), LongformerSpec(window=4, global_tokens=2)], False),
         *in_forms([AttentionSpec.model_validate({"query_key_norm": "rms", "output_norm": "rms"})]),
+        (FastFoodSpec(), LayerContext(1, 32, 1, depth=2, context=16, causal=False)),  # enough to make a matrix once
     ],
     ids=named_form,
 )
 def test_costs_are_near_the_operations_that_are_counted(spec: MixerSpec, context: LayerContext) -> None:
     """A norm may divide by its root or multiply with the inverse, a delta rule is written in several ways."""
-    cost, counts = spec.cost(context, 8), operations(spec.build(context), context)
+    cost, counts = spec.cost(context, context.context), operations(spec.build(context), context)
     assert cost.multiplications == pytest.approx(counts["multiplications"], rel=0.1)
     assert cost.additions == pytest.approx(counts["additions"], rel=0.08)
     if not isinstance(spec, RetentionSpec):  # its decays are constants
