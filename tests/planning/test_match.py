@@ -165,8 +165,8 @@ def test_equal_arithmetic_counts_the_gradients_that_frozen_parts_save(tmp_path: 
 
 @pytest.mark.parametrize("equal", ["tokens", "flops"])
 def test_a_baseline_without_steps_cannot_be_matched(equal: str, tmp_path: Path) -> None:
+    training = {**SPACE["training"], "steps": 0, "init_from": {"stage": {"training.steps": 3}}}
     with pytest.raises(SpaceError, match=r"takes no step.* set `training.steps`"):
-        training = {**SPACE["training"], "steps": 0, "init_from": {"stage": {"training.steps": 3}}}
         plan(tmp_path, match=equal, training=training, switches={"mixer": SPACE["switches"]["mixer"]})
 
 
