@@ -95,8 +95,11 @@ def for_variant(name: str, script: Script, folder: Path) -> Script:
 
 
 def test_trials_are_trained_seed_by_seed_and_stored_with_their_curves(run: Run, store: Store) -> None:
-    log = Log()
-    assert counts(run(observer=log)) == {"trials": 6, "trained": 6}
+    log, engine = Log(), ScriptedEngine()
+    assert counts(run(engine, log)) == {"trials": 6, "trained": 6}
+    assert {member.folders for job in engine.jobs for member in job.members} == {None}, (
+        "only trainers of users have them"
+    )
     order = [(name, seed) for what, name, seed in log.told if what == "started"]
     names = [BASELINE, "values=identity", "norm=none"]
     assert order == [(name, seed) for seed in (0, 1) for name in names]
