@@ -13,9 +13,10 @@ from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
+from ablate.analysis.answer_rows import outcome_words
 from ablate.analysis.changes import in_words
 from ablate.analysis.findings import read_findings
-from ablate.analysis.ladder import Climb, climb_sentences
+from ablate.analysis.ladder import Climb, ScaleRow, climb_sentences
 from ablate.analysis.next_steps import NextStep, next_steps
 from ablate.analysis.numbers import fixed
 from ablate.analysis.why import gate, why
@@ -338,3 +339,18 @@ def test_seeds_of_a_rung_that_were_added_after_its_results_spend_error_there_alo
     assert report.rule.schedule is None, "the rows are those of the largest rung"
     shown = [(found.evidence["high"] - found.evidence["low"]) for found in report.answer.claims]
     assert shown == pytest.approx(widths[0])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "here", "there", "said"),
+    [
+        ("undecided", "undecided", "-0.01 … +0.02", "undecided: it is undecided on the largest rung, so here too"),
+        ("undecided", "not worse", "-0.04 … +0.15", "undecided"),
+        ("not worse", "not worse", "-0.02 … +0.00", "as good"),
+        ("undecided", "needed", "", "not extrapolated: the rungs differ"),
+    ],
+)
+def test_what_is_open_within_the_margin_says_why(outcome: str, here: str, there: str, said: str) -> None:
+    row = ScaleRow("parallel", ("0.1x", "1x"), ("+0.1", "+0.0"), ("", here), 10.0, there, "1.0", "", outcome,
+                   "" if there else "the rungs differ")  # fmt: skip
+    assert outcome_words(row) == said
