@@ -190,7 +190,7 @@ def _effects(report: StudyReport, detail: Detail) -> Iterator[str]:
     pairs = plural(number_of_pairs(effects), "pair")
     sides = Counter(effects.side(row) for row in effects.interactions)
     if sides["undecided"] == len(effects.interactions):
-        yield f"Whether any of {pairs} interacts is undecided."
+        yield f"Whether any of {pairs} interacts by more than the margin is undecided."
     elif found := [row for row in effects.interactions if effects.side(row).endswith("sum")]:
         least = "At least " if any(row.aliases for row in found) else ""
         names = f": {listed(map(sized, found))}" if detail.bounds and len(found) <= MOST_NAMED else ""

@@ -72,7 +72,11 @@ def _to_the_end(report: StudyReport) -> Iterator[NextStep]:
     """Longer training runs where decided differences still move by more than the margin."""
     moving = [row for row in report.variants if row.provisional(report.margin)]
     if moving and report.scaling is None:
-        yield _longer(report, 2, f"{plural(len(moving), 'verdict')} still change{'s' * (len(moving) == 1)}")
+        yield _longer(
+            report,
+            2,
+            f"{plural(len(moving), 'difference')} still move{'s' * (len(moving) == 1)} by more than the margin",
+        )
 
 
 def _more_seeds(report: StudyReport) -> Iterator[NextStep]:

@@ -272,7 +272,7 @@ def selected_variants(rows: Sequence[VariantRow]) -> Iterator[StudyWarning]:
             f"{who} chosen by results and not confirmed by fresh seeds. Selection biases their estimates, so they have "
             "no verdict."
         )
-        text = f"{len(names)} without a verdict: not tried on fresh seeds, by which nothing was chosen"
+        text = f"{len(names)} without a verdict, because they were not tried on fresh seeds"
         yield StudyWarning("selected", "weak", text, full, names)
 
 

@@ -295,7 +295,7 @@ def show_next_steps(answer: Answer) -> None:
         st.markdown("**What next?**")
         for number, step in enumerate(answer.next):
             time = f", about {duration(step.seconds)} of training" if step.seconds else ""
-            st.caption(prose(f"{step.purpose}{time}"))
+            st.caption(prose(f"This command {step.purpose}{time}." if step.arguments else step.purpose))
             if not step.arguments:
                 continue
             arguments = [*step.arguments, f"--store={location()}"]
@@ -308,10 +308,10 @@ def show_next_steps(answer: Answer) -> None:
 
 
 def _label(step: NextStep) -> str:
-    """What a button does that takes a step: `Add seeds, up to 12 in all`."""
+    """What a button does that takes a step: `Add seeds, 5 to 22 in all`."""
     options_of = dict(zip(step.arguments, step.arguments[1:], strict=False))
     if seeds := options_of.get("--seeds"):
-        return f"Add seeds, up to {seeds.rpartition(':')[2]} in all"
+        return f"Add seeds, {seeds.replace(':', ' to ')} in all"
     if rung := options_of.get("--rung"):
         return f"Add rung {rung}"
     if times := options_of.get("--longer"):

@@ -110,7 +110,7 @@ def _machine() -> None:
     memory, load, cores = psutil.virtual_memory(), psutil.getloadavg()[0], psutil.cpu_count() or 1
     st.header(f"This machine, {escape(platform.node())}", anchor=False)
     facts = st.container(horizontal=True)
-    facts.metric("Load, last minute", f"{load:.1f} on {plural(cores, 'core')}", width="content")
+    facts.metric("Load of all programs, last minute", f"{load:.1f} on {plural(cores, 'core')}", width="content")
     facts.metric("Memory in use", f"{memory.used / GIB:.1f} of {memory.total / GIB:.1f} GiB", width="content")
 
 
@@ -119,7 +119,7 @@ def _last(status: Status) -> None:
     st.header("What ran last", anchor=False)
     lines = [
         f"- [{escape(one.name)}]({address('answer', **{STUDY: one.name})}): {ended(one):,} of "
-        f"{plural(one.planned, 'trial')} ended, last started {one.updated_at:%Y-%m-%d %H:%M}, "
+        f"{plural(one.planned, 'trial')} ended, last started {one.updated_at:%Y-%m-%d %H:%M} UTC, "
         f"{duration((status.at - one.updated_at).total_seconds())} ago"
         for one in studies()[:MOST_LAST]
     ]

@@ -48,6 +48,8 @@ MOST_ENDS = 12
 MOST_PANELS = 40
 """Variants beyond this number are not drawn."""
 PANEL_HEIGHT = 150
+CUT = "What is higher in the first fifth of training is cut off at the top."
+"""What `heights` leaves out of a figure of curves, as a sentence."""
 OTHER_AXIS = "on an axis of its own"
 """What the title of a panel says whose vertical axis is not that of the others."""
 NAME = 34

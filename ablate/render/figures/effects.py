@@ -397,7 +397,7 @@ def importance_finding(importances: StudyImportances, metric: str) -> str:
     (name,) = setting_titles([first.factor]).values()
     if first.low is None:
         seeds = "1 seed does" if importances.seeds == 1 else f"{importances.seeds} seeds do"
-        unsure = f"how much of this is noise, {seeds} not tell"
+        unsure = f"{seeds} not show how much of this is noise"
         return f"{name} explains most of the variance of {metric}, {_percent(first.share)}; {unsure}."
     return (
         f"{name} explains {_percent(first.share)} ({_range(first)}) of the variance of {metric}, more than any other."

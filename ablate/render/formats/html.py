@@ -469,7 +469,7 @@ def _marked(drawn: Look, word: str, tag: str = "span") -> str:
 
 
 def _scale(axis: Axis, ink: str, embed: Callable[[str], str]) -> str:
-    marks = ["│ 0", f"┊ {axis.worse * axis.margin:g}"][:: axis.worse]
+    marks = ["│ = 0", f"┊ = {axis.worse * axis.margin:g}"][:: axis.worse]
     narrow = f'<small class="narrow">{" &ensp; ".join(marks)}</small>'
     return f'<span aria-label="0 and the margin {axis.margin:g}">{embed(axis_svg(axis, ink))}</span>{narrow}'
 
