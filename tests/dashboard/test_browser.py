@@ -71,6 +71,10 @@ def test_a_narrow_dark_screen(page: Page) -> None:
     page.tab.wait_for_function(light)  # an observer of the page sets it after the colours have changed
 
 
+START_IN_VIEW = """() => [...document.querySelectorAll('[data-testid=stBaseButton-primary]')].some(
+    button => button.innerText.includes('Start this study') && button.getBoundingClientRect().top < innerHeight)"""
+
+
 def test_a_phone_shows_rows_as_links_and_what_comes_first_at_the_top(page: Page, shown: dict[str, Any]) -> None:
     page.tab.set_viewport_size({"width": 390, "height": 844})
     page.open("/trials?study=tiny&by=val_loss&desc=true")
@@ -100,9 +104,7 @@ def test_a_phone_shows_rows_as_links_and_what_comes_first_at_the_top(page: Page,
     assert headline.evaluate("all => parseFloat(getComputedStyle(all).fontSize)") < 24, "rows begin on the first screen"
     page.check_accessibility()
     page.open("/design")
-    start = page.main.locator("[data-testid=stBaseButton-primary]", has_text="Start this study").bounding_box()
-    assert start is not None
-    assert start["y"] < 844, "Start is seen without scrolling"
+    page.tab.wait_for_function(START_IN_VIEW)  # once the page knows how narrow it is
 
 
 def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict[str, Any], tmp_path: Path) -> None:
@@ -239,7 +241,7 @@ def test_a_trial_is_seen_from_inside(page: Page, place: Workplace, tmp_path: Pat
     mixing = page.tab.locator('[aria-label^="Mixing map of block 1 mixer of norm=none: "]')
     assert mixing.bounding_box()["width"] > 350
     page.settle()
-    page.main.get_by_role("button", name="Export").nth(2).click()
+    page.main.get_by_role("button", name="Export").nth(3).click()
     with page.tab.expect_download() as started:
         page.tab.get_by_role("button", name=f"trial_{key[:12]}_maps.csv", exact=True).click()
     started.value.save_as(tmp_path / "maps.csv")
@@ -296,7 +298,7 @@ def test_all_links_keep_the_study_and_each_page_names_it(page: Page, place: Work
     for title in ("Curves", "Trade-offs", "Compare", "Trial"):
         side.get_by_role("link", name=title, exact=True).click()
         page.tab.wait_for_url(f"**/{title.lower().replace('-', '')}?study=tiny*")
-        page.main.get_by_role("heading", name=re.compile(f"^{title}(: baseline, seed 0)?$"), level=1).wait_for()
+        page.main.get_by_role("heading", name=re.compile(rf"^{title}(: .+, seed \d)?$"), level=1).wait_for()
         page.wait_for_text("tiny: Does a tiny model need its maps?")
         page.tab.wait_for_function(f"document.title === '{title} · tiny · ablate'")
     for title in ("Effects", "Path", "Search"):

@@ -61,7 +61,7 @@ def test_a_sweep_opens_on_its_slices(page: Page, place: Workplace) -> None:
     assert chosen.first.inner_text() == "Slices"
     assert {row["model.heads"] for row in page.table("val_loss along model.heads")} == {"1", "2"}
     page.open("/effects?study=crossed")
-    page.wait_for_text("A main effect is how much")
+    page.wait_for_text("Average over the other switches")
 
 
 def click_on(page: Page, study: str) -> None:

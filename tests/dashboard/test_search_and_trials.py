@@ -349,7 +349,7 @@ def test_trials_that_ended_are_counted_from_the_start_of_the_first_one(tmp_path:
     words = " ".join(one.value for one in page.markdown).replace("\\", "")
     assert "2 trials ended on 1 device within 2 min 00 s, from 2026-01-05 08:58" in words
     assert re.search(r"\[s\]\(answer\?study=s\): 2 of 2 trials ended", words), "nothing runs, so what ran last is named"
-    assert [one.label for one in page.metric] == ["Load, last minute", "Memory in use"]
+    assert [one.label for one in page.metric] == ["Load of all programs, last minute", "Memory in use"]
 
 
 def test_the_page_shows_the_slides(tmp_path: Path, shown: Shown) -> None:
