@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from designed_study import kept_parameters, on_off
 from designed_study import run as run_exactly
+from scipy.stats import ttest_1samp
 from vega import marks, rows
 
 from ablate.analysis.answer import answer_of
@@ -159,7 +161,13 @@ def test_fresh_seeds_confirm_nothing_that_tuning_leaves_open(monkeypatch: pytest
     path = read_path(made, "a_study")
     assert path is not None
     assert [step.switch for step in path.confirmed] == ["a"]
-    assert outcome(path)[0] == "Confirmed on 4 fresh seeds: a=off can go."
+    values = path.confirmations[0].difference.values
+    bound = ttest_1samp(values, 0.0, alternative="less").confidence_interval(0.95).high
+    said = re.fullmatch(
+        r"Confirmed on 4 fresh seeds: a=off can go \(at most (\S+) worse, margin 0.1\)\.", outcome(path)[0]
+    )
+    assert said is not None
+    assert bound <= float(said[1]) < bound + 1e-4  # rounded up
     tried = tuple(Tried({"lr": at}, 0.1 * at, 1, 0, 1, {1000: 0.1 * at}) for at in range(2))  # one seed bounds nothing
 
     def tuning(store: object, record: StudyRecord) -> Tuning:
@@ -186,10 +194,10 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
     assert any("Smallest model: a=off,b=off" in said for said in answer_of(read_study(made, "a_study")).headline)
     whole = read_path(made, "a_study")
     assert whole is not None
-    assert outcome(whole)[0] == "Confirmed on 3 fresh seeds: b=off, then a=off, can go."
+    assert outcome(whole)[0].startswith("Confirmed on 3 fresh seeds: b=off, then a=off, can go (at most ")
     half = replace(whole, confirmations=whole.confirmations[:1])
     said = outcome(half)
-    assert said[0] == "Confirmed on 3 fresh seeds: b=off can go."
+    assert said[0].startswith("Confirmed on 3 fresh seeds: b=off can go (at most ")
     assert "Next, not confirmed: a=off." in said
     assert [removal_outcome(step, half)[0] for step in half.steps] == ["confirmed", "chosen"]
     drawn = rows(marks(draw_path(half, PAPER), "point")[0])

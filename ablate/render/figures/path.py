@@ -195,7 +195,9 @@ def outcome(path: RemovalPath) -> tuple[str, ...]:
     seeds = plural(path.confirmations[0].difference.n, "fresh seed") if path.confirmations else "fresh seeds"
     said = []
     if known:
-        said += [f"Confirmed on {seeds}: {_in_order(known)} can go{open_}.", *_saved(path, known[-1].standing)]
+        bound = path.confirmations[len(known) - 1].verdict.sentence.partition(": ")[2]
+        words = f"{_in_order(known)} can go{open_} ({bound})"
+        said += [f"Confirmed on {seeds}: {words}.", *_saved(path, known[-1].standing)]
     if open_steps:
         begin = "Next, not confirmed" if known else f"Chosen{open_}, not confirmed on {seeds}"
         said.append(f"{begin}: {_in_order(open_steps)}{_why(path)}.")
