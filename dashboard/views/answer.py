@@ -148,8 +148,8 @@ def _details(study: str) -> None:
 def _checks(study_report: StudyReport) -> None:
     _lost(study_report)
     if study_report.answer.warning_sentences:
-        caveats = "\n".join(f"- {prose(sentence)}" for sentence in study_report.answer.warning_sentences)
-        st.warning(caveats, icon=":material/warning:")
+        warnings = "\n".join(f"- {prose(sentence)}" for sentence in study_report.answer.warning_sentences)
+        st.warning(warnings, icon=":material/warning:")
     for sentence in study_report.answer.sentences[len(study_report.answer.warning_sentences) :]:
         st.markdown(_led(sentence))
 

@@ -86,7 +86,7 @@ def test_importances_mention_intervals_only_if_there_are_any() -> None:
         (["better", "worse", "fine"], "worse"),
     ],
 )
-def test_only_edges_that_could_turn_a_verdict_are_a_caution(at_edge: list[str], named: str | None) -> None:
+def test_only_edges_that_could_turn_a_verdict_are_a_warning(at_edge: list[str], named: str | None) -> None:
     losses = {"baseline": 2.0, "better": 1.5, "fine": 2.0, "worse": 2.5, "undecided": 2.1}
     made = fake_store({name: ({}, 10) for name in losses}, seeds=3, margin=0.1)
     for name, loss in losses.items():

@@ -109,7 +109,7 @@ def test_a_study_whose_models_know_less_than_pairs_of_tokens_has_no_answer() -> 
     out = Console(file=StringIO(), width=100)
     print_study(report, out)
     assert "No answer yet" in out.file.getvalue()
-    for seed in range(3):  # one model that knows more makes the others a caution
+    for seed in range(3):  # one model that knows more makes the others a warning
         store.add("skip=none", seed, {"val_loss": 2.0 + 0.02 * seed})
     report = read_study(store, "a_study")
     assert [claim.verdict for claim in report.answer.claims] == ["refuted", "refuted"]

@@ -112,8 +112,8 @@ def test_a_study_with_an_edited_mixer(edits: Edits) -> None:
     assert (result["trained"], result["reused"]) == (0, 4)
     assert f"2 trials were trained with {CHANGED}: they are reused" in told
     assert edits.keys() == first
-    caution = f"2 trials were trained with {CHANGED} and reused, because --accept-changed-code was given"
-    assert caution in edits.run("show", "edited").out
+    warning = f"2 trials were trained with {CHANGED} and reused, because --accept-changed-code was given"
+    assert warning in edits.run("show", "edited").out
 
     result, told = edits.study()
     assert (result["trained"], result["reused"]) == (2, 2)

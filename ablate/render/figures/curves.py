@@ -339,13 +339,13 @@ def _course_picture(findings: Findings) -> tuple[Picture, ...]:
     worse = "up" if report.direction == "minimize" else "down"
     rest = omission(far, len(rows) - len(far) - MOST_PANELS)
     decayed = any(row.course is not None and row.course.comparable is False for row in rows)
-    caution = " The learning rate decays, so earlier points do not stand for shorter training runs." if decayed else ""
+    decay = " The learning rate decays, so earlier points do not stand for shorter training runs." if decayed else ""
     return (
         Picture(
             "course",
             f"Difference of {report.metric} from the baseline at each evaluation, paired by seed, with its 95 % "
             f"interval ({worse} is worse; dashed: the margin {report.margin:g}). A mark is the verdict that the study "
-            f"would have had there; shaded is the last third, whose movement the title names.{caution}{rest}",
+            f"would have had there; shaded is the last third, whose movement the title names.{decay}{rest}",
         ),
     )
 

@@ -42,7 +42,7 @@ LARGER = {13: 16, 12: 15}
 MOST_ROWS = 16
 """Variants in the figure and in the list beside it."""
 MOST_CLAIMS = 6
-MOST_CAUTIONS = 2
+MOST_WARNINGS = 2
 """What limits the answer that the first screen says; the report has all."""
 
 _PAGE = (
@@ -65,7 +65,7 @@ p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
 .text {{ flex: 1 1 0; min-width: 0; font-size: 1.2rem; }}
 .answer {{ font-size: {answer}rem; }}
 .headline {{ font-size: 1.3em; font-weight: 600; line-height: 1.3; }}
-.caution {{ border-left: 0.3rem solid var(--open); padding-left: 0.8rem; }}
+.warning {{ border-left: 0.3rem solid var(--open); padding-left: 0.8rem; }}
 .blocks {{ display: flex; gap: 1.25rem; align-items: flex-end; justify-content: flex-end;
   align-self: center; flex: none; }}
 .blocks figure {{ margin: 0; }}
@@ -193,8 +193,8 @@ def _answer(report: StudyReport) -> Iterator[str]:
     """The headline, what limits it most, and what it rests on, each as a paragraph."""
     answer = answer_of(report)
     yield f'<p class="headline">{prose(" ".join(answer.headline))}</p>'
-    cautions = [line.text for line in answer.trust if line.level != "ok"]
-    yield from (f'<p class="caution">{prose(text)}</p>' for text in cautions[:MOST_CAUTIONS])
+    warnings = [line.text for line in answer.trust if line.level != "ok"]
+    yield from (f'<p class="warning">{prose(text)}</p>' for text in warnings[:MOST_WARNINGS])
     yield from (f'<p class="note">{prose(line.text)}</p>' for line in answer.trust if line.level == "ok")
     if names := names_note(answer):
         yield f'<p class="note">{prose(names)}</p>'

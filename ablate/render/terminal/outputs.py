@@ -263,7 +263,7 @@ class WrittenOutput(TypedDict):
 
 
 class IdeasOutput(TypedDict):
-    """`ideas`, with a caution on how many were looked at."""
+    """`ideas`, with a warning on how many were looked at."""
 
     ideas: list[Idea]
     caution: str
