@@ -255,7 +255,8 @@ def change_of(setting: Mapping[str, Any], spec: Mapping[str, Any]) -> Change:
     return _derived({path: (_at(spec, path), value) for path, value in setting.items()}, _mixer(spec))
 
 
-_EXPLAINED = re.compile(r"(?P<name>.+?) \((?P<meaning>[^()]+)\)")
+_EXPLAINED = re.compile(r"(?P<text>.+) \((?P<meaning>[^()]+)\)")
+"""A text that ends with an explanation in brackets."""
 
 
 def meanings_of(record: StudyRecord) -> dict[str, str]:
@@ -264,13 +265,14 @@ def meanings_of(record: StudyRecord) -> dict[str, str]:
     `replaces: the block by SAS (no attention skip)` calls a variant SAS, and means that it has no attention skip.
     """
     texts = (text for held in without_texts(record.space)[1].values() for text in held.values())
-    found = filter(None, (_EXPLAINED.fullmatch(text.rpartition(" by ")[2]) for text in texts))
-    return {one["name"]: one["meaning"] for one in found}
+    found = filter(None, map(_EXPLAINED.fullmatch, texts))
+    return {match["text"].rpartition(" by ")[2]: match["meaning"] for match in found}
 
 
 def _unexplained(texts: Mapping[str, str]) -> Mapping[str, str]:
-    """Texts without what they explain in brackets."""
-    return {word: _EXPLAINED.sub(r"\g<name>", text) for word, text in texts.items()}
+    """Texts without what they explain in brackets at their end."""
+    matches = {word: _EXPLAINED.fullmatch(text) for word, text in texts.items()}
+    return {word: match["text"] if match else texts[word] for word, match in matches.items()}
 
 
 def _said(before: Mapping[str, str], after: Mapping[str, str]) -> Change | None:

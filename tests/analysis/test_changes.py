@@ -443,7 +443,7 @@ def test_brackets_at_the_end_of_a_text_explain_a_name_and_are_no_part_of_it() ->
     space = {
         "switches": {
             "skip": {"kept": {}, "removed": {"removes": "the skip (what is added)"}},
-            "block": {"pre_ln": {}, "sas": {"replaces": "the block by SAS (no skip)"}},
+            "block": {"pre_ln": {}, "sas": {"replaces": "the block (each) by SAS (no skip by design)"}},
         },
         "variants": {"both": {"skip": "removed", "block": "sas", "replaces": "all by SAS-P [0, 1] (SAS in parallel)"}},
     }
@@ -453,7 +453,7 @@ def test_brackets_at_the_end_of_a_text_explain_a_name_and_are_no_part_of_it() ->
     record = dataclasses.replace(fake_store(variants, 2, margin=0.1).record, space=space)
     found = changes_of(record)
     assert found["skip=removed"].words == "the skip"
-    assert found["block=sas"].words == "the block → SAS"
+    assert found["block=sas"].words == "the block (each) → SAS"
     assert found["both"].words == "all → SAS-P [0, 1]"
-    meanings = {"the skip": "what is added", "SAS": "no skip", "SAS-P [0, 1]": "SAS in parallel"}
+    meanings = {"the skip": "what is added", "SAS": "no skip by design", "SAS-P [0, 1]": "SAS in parallel"}
     assert meanings_of(record) == meanings
