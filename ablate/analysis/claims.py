@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -53,9 +52,6 @@ CONFIDENCE = 0.95
 """Of the two-sided intervals in the evidence."""
 
 
-_CHANCE = re.compile(r" with a chance of \d+ %")
-
-
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
     """A claim with its verdict.
@@ -82,9 +78,8 @@ class ClaimVerdict:
         return tuple(dict.fromkeys(_names_in(self.evidence)))
 
     def reason(self, titles: Mapping[str, str]) -> str:
-        """Why it has its verdict, with variants by their titles; the chance of a decision is in the evidence."""
-        said = _CHANCE.sub("", self.sentence.removeprefix(f"{self.verdict}: "))
-        return in_words(said, titles, self.variants)
+        """Why it has its verdict, with variants by their titles."""
+        return in_words(self.sentence.removeprefix(f"{self.verdict}: "), titles, self.variants)
 
     @property
     def so_far(self) -> str:

@@ -488,6 +488,6 @@ def test_an_undecided_claim_says_what_is_known_so_far_and_calls_variants_by_thei
 def test_a_claim_says_that_its_margin_is_its_own_and_leaves_the_chance_to_the_evidence() -> None:
     said = "undecided: about 12 more seeds would decide with a chance of 70 %"
     claim = ClaimVerdict("sas", "", "", "undecided", said, {"margin": 0.02, "chance_of_decision": 0.7})
-    assert claim.reason({}) == "about 12 more seeds would decide"
+    assert claim.reason({}) == "about 12 more seeds would decide with a chance of 70 %"
     assert claim.own_margin(0.05) == "this margin is the claim's own, the study's is 0.05"
     assert claim.own_margin(0.02) == ""
