@@ -18,7 +18,7 @@ from ablate.analysis.numbers import MISSING, count, interval_words, plural
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
 from ablate.render.document import answer_note, names_note
-from ablate.render.figures.curves import CUT, draw_bands
+from ablate.render.figures.curves import draw_bands, what_is_cut
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.render.formats.html import rows_of
 from ablate.spec.suite import at_task, split_task
@@ -269,7 +269,8 @@ def _curves(comparison: Comparison, labels: list[str], study: str) -> dict[str, 
 
     ends = "; ".join(f"{label} ends at {one.mean[-1]:.4g}" for label, one in bands.items())
     chart(draw, "compared", f"Validation loss against steps: {ends}"[:1000])
-    st.caption(f"A line is the mean over seeds, its band goes from the lowest to the highest. {CUT}")
+    cut = what_is_cut(bands.values())
+    st.caption(f"A line is the mean over seeds, its band goes from the lowest to the highest. {cut}")
     rows = [
         {"side": label, "step": x, "val_loss": mean, "low": low, "high": high}
         for label, one in bands.items()

@@ -14,7 +14,7 @@ from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, line, share, versus
 from ablate.analysis.numbers import fixed
 from ablate.analysis.runs import baselines_of
-from ablate.render.figures.curves import CUT, band_panels, draw_bands
+from ablate.render.figures.curves import band_panels, draw_bands, what_is_cut
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.spec.suite import at_task
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
@@ -159,7 +159,8 @@ def _live(study: str, wish: Wish) -> None:
             show_headline(answer(study, wish.task))
         with st.container(key="panels"):
             chart(draw, "apart", _alt(groups, wish))
-        said = f"A line is the mean over seeds, its band {SPREADS[wish.spread]}; the number is where it ends. {CUT}"
+        said = f"A line is the mean over seeds, its band {SPREADS[wish.spread]}; the number is where it ends. "
+        said += what_is_cut(bands.values())
         if bounds:
             said += (
                 f" Δ: by how much {study_report.metric} differs from the baseline; with ≤ or ≥ the 95 % bound on that."

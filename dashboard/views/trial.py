@@ -19,7 +19,7 @@ from ablate.locations import DEFAULT_STORE
 from ablate.processes import hide_passwords
 from ablate.render.blocks import Grid
 from ablate.render.document import names_note
-from ablate.render.figures.curves import CUT, draw_bands
+from ablate.render.figures.curves import draw_bands, what_is_cut
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.spec.suite import at_task, split_task
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
@@ -315,7 +315,8 @@ def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], variant: Variant
     ends = f", {last.val_loss:.5g} at step {last.step:,}" if last.val_loss is not None else ""
     said = f"Training and validation loss of {variant.name}, seed {trial.seed} against steps{ends}"
     chart(draw, "trial-curve", said)
-    st.caption(CUT)
+    if cut := what_is_cut(known.values()):
+        st.caption(cut)
     table = pd.DataFrame(
         [
             {

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.analysis.curves import Line, band, heights, line, share, smooth, versus
+from ablate.render.figures.curves import what_is_cut
 from ablate.store import CurvePoint
 
 VALUES = st.lists(st.floats(-100, 100), min_size=1, max_size=30)
@@ -70,9 +71,12 @@ def test_heights_cut_off_the_first_fall_only() -> None:
     bands = [band([line(curve([10.0, second, 4.0, 3.0, last]))]) for second, last in ((4.0, 2.0), (5.0, 3.0))]
     low, high = heights(bands) or (0, 0)
     assert low < 2.0 < 5.0 < high < 10.0
-    low, high = heights([band([line(curve([10.0, 4.0, 3.0, 2.0]))])]) or (0, 0)
+    assert "cut off" in what_is_cut(bands)
+    few = [band([line(curve([10.0, 4.0, 3.0, 2.0]))])]
+    low, high = heights(few) or (0, 0)
     assert low < 2.0 < 10.0 < high, "of four points the first is shown, too"
     assert heights([]) is None
+    assert what_is_cut(few) == what_is_cut([]) == ""
     slow = [10.0, 9.0, 8.0, *(3.0 - 0.1 * step for step in range(9))]  # two of the first fifth's points fall
     low, high = heights([band([line(curve(slow))])]) or (0, 0)
     assert low < min(slow)

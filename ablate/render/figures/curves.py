@@ -48,8 +48,6 @@ MOST_ENDS = 12
 MOST_PANELS = 40
 """Variants beyond this number are not drawn."""
 PANEL_HEIGHT = 150
-CUT = "What is higher in the first fifth of training is cut off at the top."
-"""What `heights` leaves out of a figure of curves, as a sentence."""
 OTHER_AXIS = "on an axis of its own"
 """What the title of a panel says whose vertical axis is not that of the others."""
 NAME = 34
@@ -127,6 +125,15 @@ def loss_panels(findings: Findings, palette: Palette, axis: _Axis) -> Spec:
         panel = wrapped(titles[row.name], PANEL_NAME) + diverged
         rows += [*_points("baseline", baseline, {"panel": panel}), *_points("variant", one, {"panel": panel})]
     return panels(_band_marks(None, {"x": x, "y": y}, looks, legend=False), rows)
+
+
+def what_is_cut(bands: Iterable[Band]) -> str:
+    """That the fall of these curves reaches beyond the `heights` of their figure, in a sentence; empty if none does."""
+    drawn = [band for band in bands if band.mean]
+    limits = heights(drawn)
+    if limits is None or all(max(band.high) <= limits[1] for band in drawn):
+        return ""
+    return "What is higher in the first fifth of training is cut off at the top."
 
 
 def band_panels(
