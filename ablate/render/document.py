@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -183,7 +184,8 @@ def answer_note(answer: Answer, rows: Sequence[AnswerRow] | None = None) -> str:
 def names_note(answer: Answer, text: str | None = None) -> str:
     """What names in a text, else in the words of the rows, mean as the space explains them; empty if none has any."""
     text = " ".join(row.words for row in answer.rows) if text is None else text
-    known = sorted((text.index(name), name) for name in answer.meanings if name in text)
+    found = ((re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text), name) for name in answer.meanings)
+    known = sorted((match.start(), name) for match, name in found if match)
     return " ".join(f"`{name}`: {answer.meanings[name]}." for _, name in known)
 
 

@@ -28,6 +28,7 @@ from ablate.analysis.why import why
 from ablate.errors import NotFoundError
 from ablate.render.answer import answer_svg, print_answer, print_why
 from ablate.render.as_json import study_json, why_json
+from ablate.render.document import names_note
 from ablate.render.formats.html import group_mark, page_table, rows_of
 from ablate.render.interval import Axis, interval_svg
 from ablate.store.records import TrialState
@@ -717,3 +718,10 @@ def test_a_comparison_whose_trials_are_missing_has_no_verdict_yet() -> None:
     assert [(row.variant, row.bound_text) for row in running.rows] == [("norm=off", "2/4 seeds")]
     assert [step.arguments for step in answer.next] == [("resume", "a_study")]
     assert "norm" not in answer.headline[0]
+
+
+def test_names_are_explained_in_the_order_of_a_text_where_they_are_whole_words() -> None:
+    known = {"gate": "σ(Wx)", "SAS [0, 1]": "no skip", "SAS": "unused"}
+    answer = dataclasses.replace(answered(study({"norm": 0.0})), meanings=known)
+    assert names_note(answer, "gated, SAS [0, 1] → a gate") == "`SAS`: unused. `SAS [0, 1]`: no skip. `gate`: σ(Wx)."
+    assert names_note(answer, "regate, gated, SASP") == ""
