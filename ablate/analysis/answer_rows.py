@@ -303,12 +303,12 @@ def removed_settings(rows: Iterable[VariantRow], record: StudyRecord) -> dict[st
     """What each variant that only removes parts changes in the spec of its baseline, beside what was tuned: paths with
     their values.
     """
-    specs = {variant.name: leaves(variant.spec) for variant in record.variants}
+    specs = {variant.name: variant.spec for variant in record.variants}
     baselines = baselines_of(record)
     tuned = tuned_paths(record)
 
     def changes(name: str) -> frozenset[tuple[str, str]]:
-        old, new = specs[baselines[name]], specs[name]
+        old, new = leaves(specs[baselines[name]]), leaves(specs[name])
         differing = (path for path in {**old, **new} if old.get(path) not in (new.get(path), {}))
         return frozenset((path, repr(new.get(path))) for path in differing if path not in tuned)
 
