@@ -31,7 +31,7 @@ REPEATS = 3
 BARE = "import streamlit as st\n\nst.header('Nothing')\n"
 STUDIES = ("usual", "wide")
 """20 variants x 5 seeds, and 1,000 x 10; both in a store of 182 studies."""
-PAGES = ("studies", "answer", "curves", "compare", "trial", "trials")
+PAGES = ("studies", "answer", "curves", "compare", "trial", "trials", "design")
 
 
 def main(smoke: bool = False) -> None:
@@ -56,7 +56,8 @@ def main(smoke: bool = False) -> None:
             for page in pages:
                 address = f"{base}/{'' if page == 'studies' else page}?study={study}"
                 _print(page, study, "first view", FIRST, [_first(started, address, server) for _ in range(repeats)])
-                _print(page, study, "click", LATER, _clicks(started, address, page, server))
+                if page in _ACTIONS:
+                    _print(page, study, "click", LATER, _clicks(started, address, page, server))
         started.close()
 
 
