@@ -485,13 +485,11 @@ def _check_whole(rows: Rows, name: str) -> None:
     if [row["name"] for row in rows["studies"]] != [name]:
         raise ValueError("it holds another study than it says")
     hashes = {row["hash"] for row in rows["variants"]}
-    names = {row["name"] for row in rows["study_variants"]}
     places = {row["id"] for row in rows["environments"]} | {None}
     keys = {row["key"] for row in rows["trials"]}
     planned = {row["trial_key"] for row in rows["study_trials"]}
     whole = (
         all(row["variant_hash"] in hashes for row in (*rows["study_variants"], *rows["trials"]))
-        and all(row["variant"] in names for row in rows["study_trials"])
         and all(row["environment_id"] in places for row in rows["trials"])
         and all(row["trial_key"] in keys for row in (*rows["curves"], *rows["recordings"]))
         and all(row["state"] is not TrialState.RUNNING for row in rows["trials"])

@@ -119,8 +119,14 @@ def test_other_results_of_the_same_trial_are_refused(exported: Path, tmp_path: P
         assert other.trial(digest(("baseline", 0))) == before
 
 
-@pytest.mark.parametrize("member", ["trials.jsonl", "curves.jsonl", "manifest.json", "studies.jsonl"])
-@pytest.mark.parametrize("damage", ["changed", "cut", "missing", "invented"])
+@pytest.mark.parametrize(
+    ("member", "damage"),
+    [
+        *[("trials.jsonl", damage) for damage in ("changed", "cut", "missing", "invented")],
+        *[("manifest.json", damage) for damage in ("cut", "missing", "invented")],
+        *[(f"{member}.jsonl", "changed") for member in ("curves", "studies")],
+    ],
+)
 def test_a_damaged_file_is_refused(exported: Path, tmp_path: Path, member: str, damage: str) -> None:
     with zipfile.ZipFile(exported) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -192,6 +198,13 @@ def test_a_variant_of_an_earlier_version_lacks_fields_that_came_later(exported: 
         ("study_variants", "twice", None),
         ("trials", "twice", None),
         ("variants", "hash", "the same"),
+        ("study_variants", "variant_hash", "0" * 64),
+        ("study_trials", "variant", "no variant"),
+        ("study_trials", "missing", None),
+        ("trials", "variant_hash", "0" * 64),
+        ("trials", "environment_id", 99),
+        ("trials", "state", "running"),
+        ("curves", "trial_key", "0" * 64),
     ],
 )
 def test_a_value_that_no_store_holds_is_refused_whatever_its_hash(
@@ -200,6 +213,9 @@ def test_a_value_that_no_store_holds_is_refused_whatever_its_hash(
     def change(rows: list[Any]) -> None:
         if column == "twice":
             rows.append(rows[0])
+            return
+        if column == "missing":
+            del rows[0]
             return
         for row in rows:
             row[column] = value
