@@ -273,7 +273,8 @@ class ForgetSpec(Spec):
             additions=2 * rows + 2 * pairs * context.heads,
             divisions=rows,
             exponentiations=2 * rows,
-            activations=(rows if self.kind == "of_input" else 0) - maps.activations * (self.kind == "of_input"),
+            # Input and result of the logarithm of σ.
+            activations=(2 * rows - maps.activations) * (self.kind == "of_input"),
         )
 
     def label(self) -> str:

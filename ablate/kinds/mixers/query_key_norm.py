@@ -78,7 +78,7 @@ class QueryKeyNormSpec(Spec):
         return Cost(
             parameters=gains * (2 if self.kind == "layer" else 1) + heads * hot,
             multiplications=(2 if gains else 1) * elements + length * heads * head_width * hot,
-            additions=elements,
+            additions=(3 + (gains > 0) if self.kind == "layer" else 1) * elements,
             divisions=elements,
             activations=(2 if gains else 1) * elements + length * heads * head_width * hot + spreads,
         )

@@ -31,12 +31,12 @@ class LayerNormSpec(NormSpec):
         return LayerNorm(pack, width, self.eps, gain=self.gain, bias=self.bias)
 
     def cost(self, width: int, length: int) -> Cost:
-        """Kept: the input, the input of the gain, and the mean and standard deviation of each vector."""
+        """Sums of inputs, of squares, and the mean taken off. Kept: inputs of norm and gain, mean and deviation."""
         elements = length * width
         return Cost(
             parameters=(self.gain + self.bias) * width,
-            multiplications=(1 + self.gain) * elements + length,
-            additions=elements,
+            multiplications=(1 + self.gain) * elements + 2 * length,
+            additions=(3 + self.bias) * elements - length,
             divisions=elements,
             activations=(1 + self.gain) * elements + 2 * length,
         )

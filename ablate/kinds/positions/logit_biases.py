@@ -130,8 +130,13 @@ class T5BucketsSpec(PositionSpec):
         return T5Buckets(self, context)
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
-        """An addition for each logit."""
-        return Cost(parameters=self.buckets * context.heads, additions=context.heads * pairs)
+        """An addition for each logit, and the bucket of each pair of tokens, once for all heads: log(d / e) / c."""
+        return Cost(
+            parameters=self.buckets * context.heads,
+            additions=context.heads * pairs,
+            divisions=2 * pairs,
+            exponentiations=pairs,
+        )
 
 
 class T5Buckets(Packed):

@@ -71,23 +71,24 @@ class HyperConnectionsSpec(ConnectedStreamsSpec):
         scales = (self.pre_map or self.res_map) + self.post_map
         own = n * outputs + self.dynamic * (width * outputs + scales)
         mixed = length * n * width * outputs
-        summed = length * width * (n * (2 + n * self.res_map) - 1)
+        summed = length * width * (n * (2 + (n - 1) * self.res_map) - 1)
+        reads_streams = self.pre_map or self.res_map or (self.dynamic and self.post_map)
         each = Cost(
             parameters=own,
             multiplications=mixed,
             additions=summed,
             divisions=length * width * (not self.pre_map),
-            activations=length * (n * bool(outputs) + self.post_map) * width,
+            activations=length * (n * reads_streams + self.post_map) * width,
         )
         if self.dynamic:
-            weights = length * n * outputs
-            norm = length * n * width * bool(outputs)
+            # Each map norms the streams, and multiplies them with its weights.
+            weights, norms = length * n * outputs, length * n * len(self.trained())
             each += Cost(
-                multiplications=2 * (weights * width + norm),
-                additions=2 * weights * width,
+                multiplications=weights * (width + 1) + 2 * norms * width,
+                additions=weights * (width + 2) + norms * width,
                 exponentiations=weights,
-                divisions=weights + length * n * bool(outputs),
-                activations=2 * weights + 2 * norm,
+                divisions=weights + 2 * norms,
+                activations=2 * weights + norms * (width + 1),
             )
         last = context.layer == context.depth - 1
         return each * count + Cost(additions=last * length * (n - 1) * width)
@@ -191,19 +192,19 @@ class ManifoldHyperConnectionsSpec(ConnectedStreamsSpec):
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
         """The norm of the streams is computed once to read and twice to write."""
         n, width = self.streams, context.width
-        inputs, rounds = n * width, 2 * self.iterations * n * n * self.res_map
-        maps, weights = (
-            self.pre_map + self.post_map + self.res_map,
-            n * (self.pre_map + self.post_map + n * self.res_map),
-        )
-        each = linear_cost(length, inputs, weights) + _norm_cost(length, inputs) * maps
+        inputs, rounds = n * width, (2 * self.iterations - 1) * n * n * self.res_map
+        gates, maps = self.pre_map + self.post_map, self.pre_map + self.post_map + self.res_map
+        weights = n * (gates + n * self.res_map)
+        each = linear_cost(length, inputs, weights) + _norm_cost(length, inputs) * maps if maps else Cost()
         each += Cost(
             parameters=weights + maps,
-            multiplications=length * (weights + inputs * (self.pre_map + self.post_map + n * self.res_map)),
-            additions=length * (weights + inputs * (1 + n * self.res_map) + rounds),
-            divisions=length * (n * (self.pre_map + self.post_map) + width * (not self.pre_map) + rounds),
+            multiplications=length * (weights + inputs * (gates + n * self.res_map)),
+            # Bias, σ with ε or softmax with ε, Sinkhorn's sums; then sums over streams and with the output.
+            additions=length * (2 * weights + n * (self.pre_map + (n - 1) * self.res_map) + rounds)
+            + length * (inputs * (2 + (n - 1) * self.res_map) - width),
+            divisions=length * (weights + width * (not self.pre_map) + rounds),
             exponentiations=length * weights,
-            activations=length * (width * self.post_map + 3 * weights + rounds),
+            activations=length * (width * self.post_map + 3 * weights + rounds + rounds // n),
         )
         total = each * len(context.sublayers)
         if context.layer == context.depth - 1 and not self.pre_map:

@@ -447,15 +447,3 @@ def test_half_precision_distinguishes_distant_positions() -> None:
     bias = alibi_bias(2, 600, torch.device("cpu"), torch.bfloat16)[1, 599]
     expected = -(2.0**-8) * torch.arange(599, -1, -1)
     torch.testing.assert_close(bias.float(), expected, rtol=2**-8, atol=0)
-
-
-@pytest.mark.parametrize(("positions", "multiplications", "additions"), [(ROTARY, 4, 2), (ALIBI, 0, 0)])
-def test_positions_cost_what_they_take(positions: PositionSpec, multiplications: int, additions: int) -> None:
-    """Rotary: a complex product for each pair of queries and keys. ALiBi: a sum for each logit."""
-    spec = AttentionSpec(kv_heads=2)
-    plain, placed = (spec.cost(replace(CONTEXT, positions=p, head_width=6), T) for p in (None, positions))
-    pairs = T * (H + 2) * 6 // 2
-    logits = H * T * (T + 1) // 2 if positions == ALIBI else 0
-    assert placed.multiplications - plain.multiplications == multiplications * pairs
-    assert placed.additions - plain.additions == additions * pairs + logits
-    assert placed.parameters == plain.parameters
