@@ -314,6 +314,7 @@ def campaign(arguments: Sequence[str]) -> int:
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()} - LEFT_OUT
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-mutants-")))
+        place.chmod(0o755)  # PostgreSQL's server, which tests start in it, is another user's where this is root
         copies = SimpleQueue[Copy]()
         for number in range(asked.processes):
             copies.put(Copy(place / str(number), stack))
