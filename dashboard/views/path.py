@@ -67,10 +67,10 @@ def _live(study: str) -> None:
     st.html(path_table(removal_path, Palette(dark()), image))
     st.caption(
         escape(
-            f"Δ: difference of {removal_path.metric} from the baseline, paired by seed. A part can be removed if its "
-            f"90 % interval, whose ends are the bounds that decide, ends before the margin {removal_path.margin:g}. "
-            "The one of these that saves most is chosen, and the next round, in which others may get another verdict, "
-            "begins without it. Confirmed: also on fresh seeds, which took no part in the choice."
+            f"Δ: difference of {removal_path.metric} from the baseline, of all that is removed by then, paired by "
+            f"seed. A part can be removed if its 90 % interval, whose ends are the bounds that decide, ends before the "
+            f"margin {removal_path.margin:g}. The one of these that saves most is chosen, and the next round goes "
+            "on without it. Confirmed: also on fresh seeds, which took no part in the choice. FLOP: of training."
         )
     )
     if removal_path.steps and any(one.relative_speed is None for one in _stations(removal_path)):

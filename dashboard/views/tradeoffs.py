@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.numbers import count
+from ablate.analysis.numbers import count, new_part
 from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import words_for
 from ablate.metrics import COSTS
@@ -53,7 +53,7 @@ def show() -> None:
     metric = record.objective["metric"]
     usual = results.front(study)
     quantities = st.multiselect(
-        "Seen by", [metric, *COSTS], list(usual.quantities) if usual else [metric, "parameters"], key="seen",
+        "Quantities", [metric, *COSTS], list(usual.quantities) if usual else [metric, "parameters"], key="seen",
         bind="query-params", max_selections=MOST, format_func=words_for,
         help="Two or three. The first one is the vertical axis.",
     )  # fmt: skip
@@ -80,7 +80,7 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
     st.markdown(f"**{prose(found)}**")
     if said := results.which_seeds(study):
         st.markdown(prose(f"{said} Drawn: the seeds that chose it."))
-    _picked(_figures(front, keys, list(table["variant"]), f"Pareto front by {seen}: {found}"[:1000]))
+    _picked(_figures(record, front, keys, list(table["variant"]), f"Pareto front by {seen}: {found}"[:1000]))
     unproven = f" {UNPROVEN}" * ("unproven" in keys.values())
     names = names_note(results.answer(study), " ".join(front.titles.values()))
     st.caption(prose(f"{HOW_TO_READ}{unproven} {what_it_says(front)} {names}"))
@@ -95,7 +95,7 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
     _block(study, record, front)
 
 
-def _figures(front: Front, keys: Keys, named: list[str], alt: str) -> list[dict[str, Any]]:
+def _figures(record: StudyRecord, front: Front, keys: Keys, named: list[str], alt: str) -> list[dict[str, Any]]:
     """Rows where many points would stand one above the other, else a panel for each cost; the points picked in them.
 
     Args:
@@ -109,7 +109,8 @@ def _figures(front: Front, keys: Keys, named: list[str], alt: str) -> list[dict[
         )  # fmt: skip
     labels = dict([*names.items()][:MOST_NAMED])
     if is_narrow():
-        labels = {variant: label.partition(".")[0] for variant, label in labels.items()}
+        on_front = [point.variant for point in front.points if point.on_front]
+        labels = {name: new_part(front.titles[name]) for name in (*on_front, record.baseline) if name in labels}
     picked = []
     for number, quantity in enumerate(front.quantities[1:]):
 

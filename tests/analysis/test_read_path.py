@@ -24,6 +24,7 @@ from ablate.analysis.study import read_study
 from ablate.analysis.why import gate
 from ablate.render.figures.path import FRESH, draw_path, outcome, pictures, removal_outcome
 from ablate.render.figures.style import PAPER
+from ablate.render.formats.html import path_table
 from ablate.store.records import StudyRecord, TrialState
 
 ABCD = on_off(*"abcd")
@@ -191,7 +192,7 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
     made = run_exactly(design, on_off("a", "b"), prices(a=0.0, b=0.0), noise=0.01)
     confirmed = [row.name for row in read_study(made, "a_study").variants if row.confirmed]
     assert confirmed == ["b=off", "a=off,b=off"]
-    assert any("Smallest model: a=off,b=off" in said for said in answer_of(read_study(made, "a_study")).headline)
+    assert any("Smallest as good: a=off,b=off" in said for said in answer_of(read_study(made, "a_study")).headline)
     whole = read_path(made, "a_study")
     assert whole is not None
     assert outcome(whole)[0].startswith("Confirmed on 3 fresh seeds: b=off, then a=off, can go (at most ")
@@ -204,6 +205,10 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
     assert [row["difference"] for row in drawn if row["seeds"] == FRESH] == [
         half.confirmations[0].difference.difference
     ]
+    (fresh,) = re.findall(
+        r"b=off <small>on 3 fresh seeds: (\S+) \(", re.sub("<small class.*?</small>", "", path_table(half, PAPER))
+    )
+    assert float(fresh) == pytest.approx(half.confirmations[0].difference.difference, abs=0.005)
     made.record = replace(made.record, trivial={"bigram": {"val_loss": 9.0}})
     for end in (TrialState.FINISHED, TrialState.FAILED):
         if end is TrialState.FAILED:
@@ -218,7 +223,7 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
     (lost,) = (row for row in report.variants if row.name == "b=off")
     assert (lost.lost, lost.shown_difference) == ("diverged", None), "its other fresh seeds are a biased selection"
     assert gate(report, "b=off", "not worse").passed == "fails"
-    assert not any("a=off,b=off" in said and "Smallest model" in said for said in answer_of(report).headline)
+    assert not any("a=off,b=off" in said and "Smallest as" in said for said in answer_of(report).headline)
     assert read_overview(made, "a_study").simplest == "a=off", "removed alone, which was declared"
     path = read_path(made, "a_study")
     assert path is not None

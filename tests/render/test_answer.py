@@ -204,8 +204,11 @@ def test_claims_are_named_unless_they_are_supported(direction: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"replaces": "the block by SAS"}, "Smallest model: SAS, 10 % fewer"),
-        ({"model.depth": 2, "training.steps": 400}, "Smallest model: depth 4 → 2 + steps 200 → 400, 10 % fewer"),
+        ({"replaces": "the block by SAS"}, "Smallest as good: SAS, 10 % fewer"),
+        (
+            {"model.depth": 2, "training.steps": 400},
+            "Smallest as good: depth 4 → 2 + steps 200 → 400, 10 % fewer",
+        ),
     ],
 )
 def test_the_smallest_is_named_by_all_that_it_changes(settings: dict[str, Any], named: str) -> None:

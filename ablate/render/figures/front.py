@@ -44,8 +44,8 @@ MANY = 60
 """Number of variants from which dominated ones are drawn without their intervals."""
 CROWD, MOST_ABOVE = 0.01, 4
 """Share of an axis within which points stand one above the other, and how many may."""
-MOST_TOLD, MOST_BESIDE = 5, 2
-"""Variants on the front that its sentence names, and up to which it says what they save."""
+MOST_BESIDE = 2
+"""Variants on the front that its sentence names; of more it names both ends."""
 Keys = Mapping[str, GroupKey]
 """Variants to the verdict on them, as the answer groups them."""
 Box = tuple[float, float, float, float]
@@ -325,17 +325,17 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
 
 
 def finding(front: Front) -> str:
-    """Which variants are on the front and, of few, what each saves or costs beside the baseline."""
+    """Which variants are on the front, of many its ends, with what each saves or costs beside the baseline."""
     base = _baseline(front)
     on_front = [point for point in front.points if point.on_front]
-    told = []
-    for point in on_front[:MOST_TOLD]:
-        beside = _savings(point, base, front.quantities) if len(on_front) <= MOST_BESIDE else []
-        told.append(front.titles[point.variant] + (f" ({', '.join(beside)})" if beside else ""))
-    if len(on_front) > MOST_TOLD:
-        told.append(f"{len(on_front) - MOST_TOLD} more")
+    ends = [on_front[0], on_front[-1]] if len(on_front) > 1 else on_front
+    savings = [", ".join(_savings(point, base, front.quantities)) for point in ends]
+    told = [front.titles[point.variant] + (f" ({of})" if of else "") for point, of in zip(ends, savings, strict=True)]
     seen = listed([words_for(quantity) for quantity in front.quantities])
-    said = f"On the front of {seen}: {listed(told)}."
+    said = f"On the front of {seen}: {listed(told)}"
+    if len(on_front) > MOST_BESIDE:
+        said = f"On the front of {seen} are {len(on_front)} of {len(front.points)} variants, from {' to '.join(told)}"
+    said += f"{', beside the baseline' if any(savings) else ''}."
     if base is not None and not base.on_front:
         said += f" The baseline is not: {front.titles[str(base.dominated_by)]} is better in the means."
     return said
@@ -390,7 +390,7 @@ def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Ite
     yield Paragraph(what_it_says(front))
     if "front" in pictures:
         yield pictures["front"]
-    titles = ("variant", *front.quantities, "dominated by")
+    titles = ("variant", *front.quantities, "stands")
     groups = (on_front, others[:MOST_OTHERS])
     rows = tuple(tuple(_cells(point, front, margin) for point in group) for group in groups if group)
     yield Grid(titles, rows, frozenset({0, len(titles) - 1}))
@@ -416,7 +416,7 @@ def _dominated(others: int, shown: int) -> str:
 def _cells(point: FrontPoint, front: Front, margin: float) -> tuple[str, ...]:
     standing = "on the front"
     if point.dominated_by is not None:
-        standing = f"{front.titles[point.dominated_by]}{'' if point.significant else ' (in the means)'}"
+        standing = f"dominated by {front.titles[point.dominated_by]}{'' if point.significant else ' (in the means)'}"
     cells = [_interval(point.values[quantity], quantity, front, margin) for quantity in front.quantities]
     return front.titles[point.variant], *cells, standing
 

@@ -20,9 +20,10 @@ from ablate.analysis.answer_rows import AnswerRow, GroupKey, outcome_words, verd
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.findings import Findings
+from ablate.analysis.judging import deciding_bounds
 from ablate.analysis.ladder import Climbs, ScaleRow
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, interval_words, listed, percent, plural
-from ablate.analysis.path import Removal, RemovalPath
+from ablate.analysis.path import Confirmation, Removal, RemovalPath
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import SELECTED
 from ablate.render.blocks import AnswerGrid, Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
@@ -106,13 +107,14 @@ tbody:last-child {{ border-bottom: 2px solid; }}
 th, td {{ padding: 0.2rem 0.5rem; text-align: right; vertical-align: top; }}
 td {{ white-space: nowrap; }}
 .text {{ text-align: left; white-space: normal; min-width: 5.5rem; }}
-td.text:first-child {{ overflow-wrap: anywhere; min-width: 10rem; }}
-pre {{ background: var(--tint); padding: 0.75rem; overflow-x: auto; font-size: 0.85rem; }}
+td.text:first-child {{ overflow-wrap: anywhere; min-width: 13rem; }}
+pre {{ background: var(--tint); padding: 0.75rem; font-size: 0.85rem; white-space: pre-wrap; overflow-wrap: anywhere; }}
 code {{ font-size: 0.9em; background: var(--tint); padding: 0 0.2em; }}
 summary {{ cursor: pointer; }}
 :is(p, li, summary) {{ overflow-wrap: anywhere; }}
 section > details {{ max-width: 50rem; margin: 1rem 0; }}
-figure {{ margin: 1.5rem 0; overflow: hidden; }}
+figure {{ margin: 1.5rem 0; padding: 0 1rem; overflow: hidden; }}
+figure svg {{ overflow: visible; }}
 figure :is(svg, img) {{ max-width: 100%; height: auto; }}
 figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
 @media (max-width: 640px) {{
@@ -380,6 +382,7 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
     spans = [span(one) for tried in path.rounds for one in tried]
     axis = Axis.around(path.margin, 1 if path.direction == "minimize" else -1, spans, FURTHER)
     write = partial(fixed, decimals=decimals_for(path.margin, ()), sign=True)
+    fresh = {one.variant: _on_fresh_seeds(one, path, write) for one in path.confirmations}
 
     def cells(one: Removal, beside: Sequence[Removal]) -> tuple[str, ...]:
         (word, looked), of = removal_outcome(one, path), span(one)
@@ -387,9 +390,12 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
         origins = {other.parent for other in beside}
         origin = f" <small>from {escape(path.titles.get(one.parent, one.parent))}</small>" * (len(origins) > 1)
         ends = interval_words(of.low, of.high, write)
+        again = (
+            f" <small>{fresh[one.standing.variant]}</small>" if one.on_path and one.standing.variant in fresh else ""
+        )
         return (
             _marked(drawn, word),
-            f'{escape(one.words)}{origin}<small class="narrow"> {escape(word)}: {escape(ends)}</small>',
+            f'{escape(one.words)}{origin}<small class="narrow"> {escape(word)}: {escape(ends)}</small>{again}',
             *_compared(axis, of, drawn, write, palette.ink, embed),
             escape(ends),
             MISSING if one.standing.parameters is None else f"{one.standing.parameters:,}",
@@ -399,16 +405,24 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
     def heading(number: int, tried: Sequence[Removal]) -> str:
         gone = [step.words for step in path.steps[: number - 1]]
         origins = len({one.parent for one in tried})
-        begin = f"the baseline without {listed(gone)}" if gone else "the baseline"
-        begin = f"{origins} blocks" if origins > 1 else begin
-        return f"<b>Round {number}: from {escape(begin)}</b>"
+        what = f"{listed([*gone, 'one more part'])} are removed" if gone else "one part is removed"
+        what = f"one more part is removed from {origins} blocks" if origins > 1 else what
+        return f"<b>Round {number}: {escape(what)}</b>"
 
     shown = [
         (heading(number, tried), [cells(one, tried) for one in tried]) for number, tried in enumerate(path.rounds, 1)
     ]
     titles = [f"Δ {escape(path.metric)}", "90 % interval", "parameters", "FLOP"]
     told = "Removals that were tried, round by round, with what became of them"
-    return _forest(titles, _scale(axis, palette.ink, embed), shown, told, headed=True)
+    scale = _scale(axis, palette.ink, embed)
+    return _forest(titles, scale, shown, told, headed=True, words="part that is removed")
+
+
+def _on_fresh_seeds(one: Confirmation, path: RemovalPath, write: Callable[[float | None], str]) -> str:
+    """The difference of a step on fresh seeds, with its interval."""
+    ends, paired = deciding_bounds(one.verdict, path.direction), one.difference
+    interval = "" if ends is None else f" ({interval_words(ends.low, ends.high, write)})"
+    return f"on {plural(paired.n, 'fresh seed')}: {write(paired.difference)}{interval}"
 
 
 def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callable[[str], str] = str) -> str:
