@@ -14,6 +14,12 @@ from ablate.metrics import CURVE_METRIC
 from ablate.stats import Direction, SeedPlan, bounds, summarise
 from ablate.stats.bounds import LEAST_PAIRS, at_least
 
+RULES = {
+    "bigram": "guesses each token from the one before it, by counting",
+    "trigram": "guesses each token from the two before it, by counting",
+}
+"""Trivial baselines whose names say too little, to what they do."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrivialBaseline:

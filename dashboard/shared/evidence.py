@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from ablate.analysis.answer import Answer, answer_of
-from ablate.analysis.answer_rows import AnswerRow, GroupKey, answer_sentence, in_answer
+from ablate.analysis.answer_rows import AnswerRow, GroupKey, answer_sentence, in_answer, tuned_paths
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.columns import shared_decimals
@@ -23,6 +23,7 @@ from ablate.analysis.ladder import Climbs
 from ablate.analysis.numbers import MISSING, fixed, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
+from ablate.analysis.trivial import RULES
 from ablate.analysis.warnings import StudyWarning
 from ablate.analysis.why import why
 from ablate.errors import NotFoundError
@@ -32,6 +33,7 @@ from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
 from ablate.render.formats.html import effects_table, group_mark, scale_forest, verdict_table
 from ablate.render.formats.html import prose as html_prose
+from ablate.spec.paths import short_path
 from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState, VariantRecord
 from dashboard.shared.exports import chart, dark, image, show_grid
@@ -182,16 +184,19 @@ def show_differences(record: StudyRecord, variant: VariantRecord) -> None:
         key=lambda one: not one.path.startswith("training."),  # a tuned rate comes first
     )
     rows = tuple(
-        (change.path, *(_said(change.values.get(side)) for side in (0, 1))) for change in changed[:MOST_FIELDS]
+        (change.path, *(said_value(change.values.get(side)) for side in (0, 1))) for change in changed[:MOST_FIELDS]
     )
     if rows:
         grid = Grid(("field", "baseline", "this variant"), (rows,), frozenset(range(3)))
         show_grid(grid, "Fields that differ from the baseline")
+    if tuned := [short_path(one.path) for one in changed if one.path in tuned_paths(record)]:
+        st.caption(escape(f"Tuned for each variant, so that each is compared at its best: {', '.join(tuned)}."))
     if len(changed) > MOST_FIELDS:
         st.caption(f"and {len(changed) - MOST_FIELDS} more fields")
 
 
-def _said(value: object) -> str:
+def said_value(value: object) -> str:
+    """A value of a spec in a table."""
     return MISSING if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -238,11 +243,6 @@ MOST = 60
 """Rows at a time."""
 MOST_PAIRS = 6
 """Interactions that an answer shows; the page Effects has all."""
-RULES = {
-    "bigram": "guesses each token from the one before it, by counting",
-    "trigram": "guesses each token from the two before it, by counting",
-}
-"""Trivial baselines that an answer names, to what they do."""
 MOST_LIMITS = 2
 """What limits an answer that is shown before a click."""
 

@@ -6,16 +6,16 @@ import json
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis import confirmation
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.effects import StudyEffects, StudyImportances, effects_of, importances_of
-from ablate.analysis.numbers import counted, fixed, listed
+from ablate.analysis.numbers import counted
 from ablate.analysis.pareto import Front, front_of
 from ablate.analysis.path import RemovalPath, path_of
 from ablate.analysis.report import StudyReport
@@ -173,30 +173,9 @@ def fresh(study: str) -> Mapping[str, VariantRuns]:
     return _fresh(location(), study, stamp(study))
 
 
-def best_confirmed(study: str) -> str | None:
-    """The variant of a search that fresh seeds judge the best; None without fresh seeds that have ended."""
-    confirmed = {row.name for row in report(study).variants if row.confirmed}
-    rows = [row.variant for group in answer(study).groups for row in group.rows if row.variant in confirmed]
-    return rows[0] if rows else None
-
-
 def which_seeds(study: str) -> str:
-    """What a search found with the seeds that chose its best point and with fresh ones, in a sentence.
-
-    Empty without fresh seeds.
-    """
-    best, study_record = best_confirmed(study), record(study)
-    if best is None:
-        return ""
-    decimals, told = max(3, answer(study).decimals), []
-    for which, of in (("the seeds that chose it", runs(study)), ("fresh seeds", fresh(study))):
-        pair = of[baselines_of(study_record)[best]], of[best]
-        first, second = (run.values(study_record.objective["metric"]) for run in pair)
-        if shared := sorted(first.keys() & second.keys()):
-            own, other = (fixed(fmean(values[seed] for seed in shared), decimals) for values in (second, first))
-            told.append(f"{own} with {which} ({listed(map(str, shared))}), where the baseline has {other}")
-    title = variant_titles(study_record)[best]
-    return f"The best point, {title}, has {'; '.join(told)}." if len(told) > 1 else ""
+    """The result of `ablate.analysis.confirmation.which_seeds`."""
+    return confirmation.which_seeds(report(study), answer(study), runs(study), fresh(study))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

@@ -14,9 +14,10 @@ import streamlit as st
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.changes import setting_titles, variant_titles
+from ablate.analysis.confirmation import best_confirmed, seed_pairs
 from ablate.analysis.numbers import counted
 from ablate.analysis.runs import baselines_of
-from ablate.analysis.slices import is_logarithmic, switch_settings, varied_values
+from ablate.analysis.slices import is_logarithmic, search_words, switch_settings, varied_values
 from ablate.errors import MissingPackageError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, mark, names, number
@@ -27,7 +28,6 @@ from dashboard.shared.frame import begin_page, link
 from dashboard.shared.results import (
     answer,
     any_ended,
-    best_confirmed,
     fresh,
     importances,
     missing,
@@ -36,7 +36,7 @@ from dashboard.shared.results import (
 )
 from dashboard.shared.store import location, report, settled_curves, stamp, store
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import escape
+from dashboard.shared.text import escape, prose
 from dashboard.views import Entry
 from dashboard.views.effects import show_importances
 
@@ -80,6 +80,8 @@ def show() -> None:
         return
     record, trials = read_record(study), _trials(location(), study, stamp(study))
     show_headline(answer(study))
+    if said := search_words(record):
+        st.markdown(prose(said))
     _confirmation(study)
     picked = _history(record, trials)
     st.fragment(_importances, parallel=True)(study)
@@ -95,7 +97,7 @@ def show() -> None:
 
 def _confirmation(study: str) -> None:
     """What fresh seeds say of the points that were selected: their verdicts, and the trials of the best in pairs."""
-    best = best_confirmed(study)
+    best = best_confirmed(report(study), answer(study))
     if best is None:
         return
     said, metric = answer_of(report(study), letters=False), report(study).metric
@@ -114,15 +116,6 @@ def _confirmation(study: str) -> None:
             f"trained; further {better} is better. The verdict rests on these pairs alone; the margin is "
             f"{said.margin:g}."
         )
-
-
-def seed_pairs(first: Mapping[int, float], second: Mapping[int, float]) -> dict[str, tuple[float, float]]:
-    """The values of two sides with each seed that both have, and their means last; empty without such a seed."""
-    pairs = {f"seed {seed}": (first[seed], second[seed]) for seed in sorted(first.keys() & second.keys())}
-    if not pairs:
-        return {}
-    before, after = zip(*pairs.values(), strict=True)
-    return pairs | {"mean": (fmean(before), fmean(after))}
 
 
 def draw_seed_pairs(pairs: Mapping[str, tuple[float, float]], metric: str, decimals: int, palette: Palette) -> Spec:
@@ -177,7 +170,7 @@ def _trials(location: str, study: str, at: tuple[Any, ...]) -> tuple[SearchTrial
 def _marks(record: StudyRecord, known: Mapping[str, TrialRecord]) -> dict[str, str]:
     """The variants to be found in a figure: the baseline, and the best on fresh seeds, or else on those that chose."""
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
-    confirmed = {name for name in [best_confirmed(record.name)] if name is not None}
+    confirmed = {name for name in [best_confirmed(report(record.name), answer(record.name))] if name is not None}
     values = {
         planned.variant: known[planned.key].metrics[metric]
         for planned in record.planned

@@ -1,0 +1,52 @@
+"""What a search chose beside the baseline, with the seeds that chose it and with fresh ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from ablate.analysis.answer import Answer
+from ablate.analysis.changes import variant_titles
+from ablate.analysis.numbers import fixed, listed
+from ablate.analysis.report import StudyReport
+from ablate.analysis.runs import VariantRuns, baselines_of
+
+
+def best_confirmed(report: StudyReport, answer: Answer) -> str | None:
+    """The variant of a search that fresh seeds judge the best; None without fresh seeds that have ended."""
+    confirmed = {row.name for row in report.variants if row.confirmed}
+    rows = [row.variant for group in answer.groups for row in group.rows if row.variant in confirmed]
+    return rows[0] if rows else None
+
+
+def seed_pairs(first: Mapping[int, float], second: Mapping[int, float]) -> dict[str, tuple[float, float]]:
+    """The values of two sides with each seed that both have, and their means last; empty without such a seed."""
+    pairs = {f"seed {seed}": (first[seed], second[seed]) for seed in sorted(first.keys() & second.keys())}
+    if not pairs:
+        return {}
+    before, after = zip(*pairs.values(), strict=True)
+    return pairs | {"mean": (fmean(before), fmean(after))}
+
+
+def which_seeds(
+    report: StudyReport, answer: Answer, runs: Mapping[str, VariantRuns], fresh: Mapping[str, VariantRuns]
+) -> str:
+    """What a search found with the seeds that chose its best point and with fresh ones, in a sentence.
+
+    Empty without fresh seeds.
+
+    Args:
+        runs: Variant name to its trials.
+        fresh: The same of those that confirm.
+    """
+    best = best_confirmed(report, answer)
+    if best is None:
+        return ""
+    decimals, told, metric = max(3, answer.decimals), [], report.metric
+    for which, of in (("the seeds that chose it", runs), ("fresh seeds", fresh)):
+        pairs = seed_pairs(of[baselines_of(report.record)[best]].values(metric), of[best].values(metric))
+        if pairs:
+            other, own = (fixed(value, decimals) for value in pairs["mean"])
+            seeds = listed([name.removeprefix("seed ") for name in pairs][:-1])
+            told.append(f"{own} with {which} ({seeds}), where the baseline has {other}")
+    return f"The best point, {variant_titles(report.record)[best]}, has {'; '.join(told)}." if len(told) > 1 else ""
