@@ -198,6 +198,9 @@ def test_parallel_lines_stand_where_their_values_are() -> None:
     assert not rows(wide)
     halo, ticks = marks(figure, "text")
     assert {row["text"] for row in rows(ticks)} >= {"rms", "none", "1", "4", "7", "2", "3"}
+    near = draw_parallel({"lr": [1.0, 1.3, 1.6, 9.0, 2.0], "loss": [1.0] * 5}, "loss", PAPER, best=4)
+    told = [row["text"] for row in rows(marks(near, "text")[1]) if row["axis"] == "lr"]
+    assert told == ["1", "2", "9"], "both ends and the best, not what is next to it"
     assert (rows(halo), halo["mark"]["stroke"]) == (rows(ticks), "#ffffff"), "no line runs through a label"
     assert figure["layer"].index(halo) > figure["layer"].index(lost)
 

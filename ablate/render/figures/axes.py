@@ -48,7 +48,7 @@ ROOM_DOWN, STEP_DOWN = 12, 60
 """Letters on a line of a label, and pixels from one axis to the next, where they lie below each other."""
 MOST_NAMED, NAME = 20, 64
 """Parallel lines that all end in their names, and characters of such a name."""
-APART = 0.08
+APART = 0.15
 """Least distance of two values that are written beside a numeric axis among parallel ones, of the whole axis."""
 
 
@@ -226,12 +226,15 @@ def draw_parallel(
         for order, ((title, heights), column) in enumerate(zip(places.items(), columns.values(), strict=True))
         for line, at in enumerate(heights) if at is not None
     ]  # fmt: skip
-    ends = [] if down or not variants else _line_ends(columns[coloured], variants, {*wide, best})
+    stand_out = [line for line in (best, *wide) if line is not None]
+    ends = [] if down or not variants else _line_ends(columns[coloured], variants, {*stand_out})
     below = _line_numbers(columns[coloured], variants) if down and variants else []
     ticks: list[dict[str, Any]] = [
         {"axis": title, "at": height, "text": text, "align": _align(height) if down else "left"}
         for title, (name, column) in zip(titles, columns.items(), strict=True)
-        for height, text in ([] if ends and name == coloured else _ticks(column, room, APART * (4 if down else 1)))
+        for height, text in (
+            [] if ends and name == coloured else _ticks(column, room, APART * (4 if down else 1), stand_out)
+        )
     ]
     head = {"grid": False, "title": None, "domain": False, "ticks": False, "labelAngle": 0, "labelOverlap": False,
             "labelPadding": 6 + LINE * lines, "orient": "left" if down else "top"}  # fmt: skip
@@ -261,7 +264,7 @@ def draw_parallel(
                 mark("text", [tick for tick in ticks if (tick["text"].count("\n"), tick["align"]) == kind],
                      {"x": x, "y": y, "text": {"field": "text"}}, align=kind[1],
                      dx={"left": 4, "center": 0, "right": -4}[kind[1]], dy=-8 - LINE * kind[0], fontSize=10, **halo)
-                for halo in ({"stroke": palette.ground, "strokeWidth": 7, "strokeJoin": "round"}, {})
+                for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {})
                 for kind in sorted({(tick["text"].count("\n"), tick["align"]) for tick in ticks})
             ),
             *(
@@ -340,18 +343,23 @@ def _positions(column: Column) -> list[float | None]:
     return [(next(scaled) - low) / width if isinstance(v, int | float) and v == v else None for v in column]
 
 
-def _ticks(column: Column, room: int, apart: float) -> list[tuple[float, str]]:
-    """What is written beside an axis: every word, in lines of `room` letters, or values that are so far `apart`."""
+def _ticks(column: Column, room: int, apart: float, stand_out: Sequence[int]) -> list[tuple[float, str]]:
+    """What is written beside an axis: every word, in lines of `room` letters, or values that are so far `apart`.
+
+    Args:
+        stand_out: The places of variants whose values are written before those of others, after both ends.
+    """
     if words := _words(column):
         shown = [wrapped(word.replace("_", " "), room) for word in words]
         return [(place / max(1, len(words) - 1), word) for place, word in enumerate(shown)]
-    values = zip(column, _positions(column), strict=True)
-    known = sorted((value, place) for value, place in values if isinstance(value, int | float) and place is not None)
-    ticks: list[tuple[float, str]] = []
-    for value, place in known:
-        if not ticks or place - ticks[-1][0] > apart:
-            ticks.append((place, count(round(value)) if value >= 10_000 else f"{value:.3g}"))
-    return ticks
+    known = [(place, value) for place, value in zip(_positions(column), column, strict=True)
+             if place is not None and isinstance(value, int | float)]  # fmt: skip
+    first = [of for line in stand_out if (of := (_positions(column)[line], column[line])) in known]
+    ticks: dict[float, float] = {}
+    for place, value in (*sorted(known)[:1], *sorted(known)[-1:], *first, *sorted(known)):
+        if all(abs(place - other) > apart for other in ticks):
+            ticks[place] = value
+    return [(at, count(round(value)) if value >= 10_000 else f"{value:.3g}") for at, value in sorted(ticks.items())]
 
 
 FIGURES = {"scaling": scaling, "slices": slices, "insides": insides}
