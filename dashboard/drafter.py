@@ -46,6 +46,7 @@ from ablate.store import open_store
 
 Plain = dict[str, Any]
 TEMPLATE = "the template"
+RATE = "training.optimizer.lr"
 PASSES = 3
 """Arithmetic of a training step in forward passes: the backward pass takes two."""
 MOST_OFFERS = 80
@@ -352,6 +353,25 @@ def _variants(space: SpaceSpec) -> Plain:
         "invalid": [{"variant": name, "reason": reason} for name, reason in seen.reasons.items()],
         "without_effect": list(seen.without_effect),
         "doubts": list(seen.warnings),
+        "training": _training(space),
+    }
+
+
+def _training(space: SpaceSpec) -> Plain:
+    """For how many steps, with how many seeds and at which learning rates a space trains its variants."""
+    plain, tuned = space.model_dump(mode="json"), []
+    if space.tune is not None:
+        tuned = [*space.tune.grid.get(RATE, ())]
+    elif space.tuned:
+        tuned = [*space.tuned.get(RATE, {}).values()]
+    seeds = plain["design"].get("seeds_per_rung") or plain["design"]["seeds"]
+    numbers = (
+        (seeds["start"], seeds["max"]) if isinstance(seeds, dict) else [*([seeds] if isinstance(seeds, int) else seeds)]
+    )
+    return {
+        "steps": space.training.steps,
+        "seeds": (min(numbers), max(numbers)),
+        "rates": sorted({rate for rate in tuned if isinstance(rate, float)}) or [plain["training"]["optimizer"]["lr"]],
     }
 
 

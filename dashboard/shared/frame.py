@@ -82,6 +82,7 @@ ul.cards img { float: right; max-width: 45%; height: 1.5rem; }
 table.trials tr.of td { padding-top: 0.5rem; font-weight: 600; }
 table.trials tr:not(.of) td { height: 1.75rem; }
 table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
+@media (max-width: 640px) { table.trials tr:not(.of) small { display: inline !important; } }
 ul.claims { list-style: none; margin: 0; padding: 0; }
 ul.claims li { padding: 0.45rem 0; margin: 0; border-top: 1px solid rgba(128, 140, 155, 0.35); }
 ul.claims summary { cursor: pointer; margin-left: 1rem; list-style-position: outside; }

@@ -308,10 +308,11 @@ def show_next_steps(answer: Answer) -> None:
 
 
 def _label(step: NextStep) -> str:
-    """What a button does that takes a step: `Add seeds, 5 to 22 in all`."""
+    """What a button does that takes a step: `Add seeds, up to 22 in all`."""
     options_of = dict(zip(step.arguments, step.arguments[1:], strict=False))
     if seeds := options_of.get("--seeds"):
-        return f"Add seeds, {seeds.replace(':', ' to ')} in all"
+        _, several, most = seeds.rpartition(":")
+        return f"Add seeds, {'up to ' * bool(several)}{most} in all"
     if rung := options_of.get("--rung"):
         return f"Add rung {rung}"
     if times := options_of.get("--longer"):

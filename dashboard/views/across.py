@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -13,13 +14,16 @@ import streamlit as st
 from ablate.analysis.answer_rows import answer_sentence
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Axis, Band, Loss, band, line
+from ablate.analysis.diff import differences
 from ablate.analysis.numbers import listed
 from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
+from ablate.spec.fairness import STEPS
+from ablate.spec.paths import short_path
 from ablate.spec.suite import split_task
 from ablate.store import TrialState
-from dashboard.shared.evidence import WHY
+from dashboard.shared.evidence import WHY, said_value
 from dashboard.shared.exports import (
     AXES,
     LOSSES,
@@ -68,6 +72,7 @@ class DrawnVariant:
         corpus: What the data are called; empty for a task that makes its own.
         steps: The numbers of steps that they were trained for.
         tokens: The numbers of tokens that they were trained on.
+        spec: What was trained, as plain JSON.
     """
 
     name: str
@@ -77,6 +82,7 @@ class DrawnVariant:
     corpus: str
     steps: frozenset[int]
     tokens: frozenset[int]
+    spec: Mapping[str, Any] = field(default_factory=dict)
 
 
 def show() -> None:
@@ -86,28 +92,28 @@ def show() -> None:
     if not known:
         no_study_yet()
         return
-    plot = st.container()  # above its controls, so that a narrow screen shows it first
     current = (location(), st.session_state.get(STUDY))
     first = next((label for label, (at, study) in known.items() if (stores()[at], study) == current), next(iter(known)))
-    chosen = st.multiselect("Studies", list(known), [first], key="studies", bind="query-params")
-    places = {label: place for label, place in known.items() if label in chosen}
-    ranks = {
-        f"{label}{BETWEEN}{name}": rank
-        for label, place in places.items()
-        for rank, name in enumerate(_variants(*place))
-    }
-    options = list(ranks)
-    if not options:
-        st.info("Choose a study to see its variants.")
-        return
-    first_task = split_task(options[0])[1]  # losses of different tasks are not comparable
-    comparable = [option for option in options if split_task(option)[1] == first_task]
-    of_each = sorted(comparable, key=ranks.__getitem__)[:FIRST]  # of every study that was chosen
-    box = partial(st.multiselect, max_selections=MOST)
-    sides = choose_in_words(box, "Variants", "sides", options, of_each, _titles(places))
-    row = st.container(horizontal=True, vertical_alignment="bottom")
-    axis, loss = choose_axis_and_loss(row)
-    log_x = row.toggle("Log x", key="logx", bind="query-params")
+    with st.popover("Choose studies and variants", icon=":material/tune:") if is_narrow() else st.container():
+        chosen = st.multiselect("Studies", list(known), [first], key="studies", bind="query-params")
+        places = {label: place for label, place in known.items() if label in chosen}
+        ranks = {
+            f"{label}{BETWEEN}{name}": rank
+            for label, place in places.items()
+            for rank, name in enumerate(_variants(*place))
+        }
+        options = list(ranks)
+        if not options:
+            st.info("Choose a study to see its variants.")
+            return
+        first_task = split_task(options[0])[1]  # losses of different tasks are not comparable
+        comparable = [option for option in options if split_task(option)[1] == first_task]
+        of_each = sorted(comparable, key=ranks.__getitem__)[:FIRST]  # of every study that was chosen
+        box = partial(st.multiselect, max_selections=MOST)
+        sides = choose_in_words(box, "Variants", "sides", options, of_each, _titles(places))
+        row = st.container(horizontal=True, vertical_alignment="bottom")
+        axis, loss = choose_axis_and_loss(row)
+        log_x = row.toggle("Log x", key="logx", bind="query-params")
     drawn, told = [], []
     for side in sides:
         label, _, variant = side.partition(BETWEEN)
@@ -115,11 +121,10 @@ def show() -> None:
         with looking_at(at):
             drawn.append(read_side(study, variant, axis, loss, label if len(places) > 1 else ""))
             told.append(_verdict(study, variant, at))
-    with plot:
-        if found := finding(drawn, axis, loss):
-            st.markdown(f"**{prose(found)}**")
-        st.markdown("\n\n".join(filter(None, told)))
-        _draw(drawn, axis, loss, log_x=log_x)
+    if found := finding(drawn, axis, loss):
+        st.markdown(f"**{prose(found)}**")
+    st.markdown("\n\n".join(filter(None, told)))
+    _draw(drawn, axis, loss, log_x=log_x)
 
 
 def _verdict(study: str, variant: str, at: str) -> str:
@@ -171,7 +176,8 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
     keys = [trial.key for trial in study_record.planned if trial.variant == variant]
     done = {key: trial for key, trial in store().trials(keys).items() if trial.state is TrialState.FINISHED}
     curves = settled_curves(tuple(done)) if done else {}
-    task = next(one for one in study_record.variants if one.name == variant).spec.get("task", {})
+    spec = next(one for one in study_record.variants if one.name == variant).spec
+    task = spec.get("task", {})
     length = task.get("context", task.get("length"))
     said = str(task.get("kind", "unknown")).replace("_", " ") + (f" of {length} tokens" if length is not None else "")
     lines = [line(curve, axis, loss) for curve in curves.values()]
@@ -179,7 +185,7 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
     return DrawnVariant(
         f"{title} ({label})" if label else title, band([one for one in lines if one.x], "range"),
         frozenset(trial.data_fingerprint for trial in done.values()), said, str(task.get("data", "")),
-        frozenset(trial.steps for trial in done.values()), frozenset(trial.tokens for trial in done.values()),
+        frozenset(trial.steps for trial in done.values()), frozenset(trial.tokens for trial in done.values()), spec,
     )  # fmt: skip
 
 
@@ -239,6 +245,16 @@ def conditions(sides: list[DrawnVariant]) -> pd.DataFrame:
     )
 
 
+def settings(sides: list[DrawnVariant]) -> pd.DataFrame:
+    """The settings that all of these variants have and that differ, a row for each, without those of `conditions`."""
+    found = [
+        {"setting": short_path(one.path), **{sides[at].name: said_value(value) for at, value in one.values.items()}}
+        for one in differences(*(side.spec for side in sides))
+        if len(one.values) == len(sides) and not one.path.startswith(("task.", STEPS))
+    ]
+    return pd.DataFrame(found)
+
+
 def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> None:
     known = [side for side in sides if side.band.mean]
     if not known:
@@ -261,6 +277,9 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> 
         "Lines are means over seeds at the steps that all of them have; bands range from the lowest to the highest."
     )
     show_grid(grid_of_texts(conditions(known)), "What each variant was trained on")
+    if len(differ := settings(known)):
+        st.header("What differs in the settings", anchor=False)
+        show_grid(grid_of_texts(differ), "Settings that differ between the variants")
     if without := [side.name for side in sides if not side.band.mean]:
         st.caption(escape(f"Without a finished trial: {', '.join(without)}"))
     rows = [

@@ -11,7 +11,7 @@ import streamlit as st
 
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Band
-from ablate.analysis.numbers import duration, plural, scaled
+from ablate.analysis.numbers import count, duration, plural, scaled
 from ablate.analysis.status import Status, StudyStatus, WorkerFailure, WorkerLoad, read_workers, status_of
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
@@ -23,11 +23,13 @@ from dashboard.shared.exports import (
     chart,
     export,
     figure_files,
+    grid_of_texts,
     is_narrow,
+    show_grid,
     show_table,
     table_files,
 )
-from dashboard.shared.frame import STUDY, address, begin_page, link
+from dashboard.shared.frame import STUDY, address, chosen_study, link
 from dashboard.shared.store import LIVE, ended, location, stamp, store, studies, summary
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import escape, fitting, prose
@@ -46,7 +48,8 @@ MOST_DEVICES, MOST_POINTS = 12, 300
 
 def show() -> None:
     """Draw the page."""
-    study = begin_page("Now running")
+    study = chosen_study()
+    st.title("Now running", anchor=False)  # of all studies
     st.fragment(_live, run_every=LIVE)(study)
     _past(study)
 
@@ -54,7 +57,7 @@ def show() -> None:
 def _live(study: str) -> None:
     status = status_of(store().activity())
     if not status.studies and not status.running:
-        st.info("Nothing runs now. `ablate study FILE` starts a study, here or on a cluster with `--engine ray`.")
+        st.info("No study runs now. `ablate study FILE` starts one, here or on a cluster with `--engine ray`.")
         _last(status)
         _machine()
         return
@@ -111,18 +114,19 @@ def _machine() -> None:
     st.header(f"This machine, {escape(platform.node())}", anchor=False)
     facts = st.container(horizontal=True)
     facts.metric("Load of all programs, last minute", f"{load:.1f} on {plural(cores, 'core')}", width="content")
-    facts.metric("Memory in use", f"{memory.used / GIB:.1f} of {memory.total / GIB:.1f} GiB", width="content")
+    facts.metric("Memory of all programs", f"{memory.used / GIB:.1f} of {memory.total / GIB:.1f} GiB", width="content")
 
 
 def _last(status: Status) -> None:
-    """The studies whose trials ended last, each with a link to its answer."""
+    """The studies that were started last, each with a link to its answer, and when their last trials ended."""
     st.header("What ran last", anchor=False)
-    lines = [
-        f"- [{escape(one.name)}]({address('answer', **{STUDY: one.name})}): {ended(one):,} of "
-        f"{plural(one.planned, 'trial')} ended, last started {one.updated_at:%Y-%m-%d %H:%M} UTC, "
-        f"{duration((status.at - one.updated_at).total_seconds())} ago"
-        for one in studies()[:MOST_LAST]
-    ]
+    lines = []
+    for one in studies()[:MOST_LAST]:
+        loads, _ = _workers(location(), one.name, stamp(one.name))
+        ends = max((load.ended_at[-1] for load in loads if load.ended_at), default=None)
+        when = f", the last {duration((status.at - ends).total_seconds())} ago" if ends is not None else ""
+        name = f"[{escape(one.name)}]({address('answer', **{STUDY: one.name})})"
+        lines.append(f"- {name}: {ended(one):,} of {plural(one.planned, 'trial')} ended{when}")
     st.markdown("\n".join(lines) or "No study yet.")
 
 
@@ -200,17 +204,15 @@ def _workers(
 def _past(study: str) -> None:
     """The machines on which trials of the chosen study have ended."""
     loads, failures = _workers(location(), study, stamp(study))
-    st.header(f"Where trials of {escape(study)} ended", anchor=False)
+    st.header(f"Where trials of {escape(study)} ran", anchor=False)
     if not loads:
         st.caption("None has ended yet.")
     else:
         st.markdown(f"**{prose(past_words(loads))}**")
         table = load_table(loads)
-        formats = {"tokens/s": st.column_config.NumberColumn(format="compact")}
-        show_table(
-            table, key="workers", column_config=formats,
-            alt=f"Machines and devices, with what ended on them; {plural(len(table), 'row')}",
-        )  # fmt: skip
+        shown = table.drop(columns=[name for name in ("failed", "diverged") if not table[name].any()])
+        shown["tokens/s"] = [None if pd.isna(rate) else count(round(rate)) for rate in shown["tokens/s"]]
+        show_grid(grid_of_texts(shown), f"Machines and devices, with what ended on them; {plural(len(table), 'row')}")
         export(table_files(f"{study}_workers", table) | _throughput(study, loads), "workers")
     st.header("Failures and retries", anchor=False)
     if not failures:
@@ -267,9 +269,14 @@ def past_words(loads: tuple[WorkerLoad, ...]) -> str:
     times = [time for load in loads for time in (load.began_at, *load.ended_at) if time is not None]
     if not times:
         return f"{where}."
-    took = duration((max(times) - min(times)).total_seconds())
-    trained = duration(sum(load.seconds for load in loads))
-    return f"{where} within {took}, from {min(times):%Y-%m-%d %H:%M}; {trained} of training together."
+    begin, end, trained = min(times), max(times), sum(load.seconds for load in loads)
+    took = (end - begin).total_seconds()
+    until = f"{end:%H:%M}" if begin.date() == end.date() else f"{end:%Y-%m-%d %H:%M}"
+    at_once = ": several were trained at once" * (trained > took)
+    return (
+        f"{where} within {duration(took)}, from {begin:%Y-%m-%d %H:%M} to {until} UTC. Their training times add up to "
+        f"{duration(trained)}{at_once}."
+    )
 
 
 def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ablate.analysis.numbers import count, duration, scaled
+from ablate.analysis.numbers import count, duration, plural, scaled
 from ablate.render.blocks import Grid
 from dashboard.shared.exports import Maker, code, export, is_narrow, plain_table, table_files
 from dashboard.shared.form import Form, edit_switches, edited, take_offer
@@ -40,8 +41,8 @@ def show() -> None:
     if schema is None:
         st.error("The process that checks spaces could not be started; the terminal of the dashboard shows the error.")
         return
-    first = st.container() if is_narrow() else None  # where Start would be below all fields
     _begin(schema)
+    first = st.container() if is_narrow() else None  # where Start would be below all fields
     controls, shown = st.columns([3, 2], gap="large")
     with controls:
         draft, form, block = _controls(schema)
@@ -56,8 +57,8 @@ def show() -> None:
         _validity(checked, draft)
         if not checked["problems"]:
             begin_study(str(draft["name"]), text)
-    with shown:
         _estimate(draft, text, checked)
+    with shown:
         _cost(draft, checked)
         _yaml(draft, text, checked, schema)
 
@@ -73,13 +74,13 @@ def _begin(schema: Node) -> None:
             _load(found)
     if DRAFT not in st.session_state:
         _load(_shortest(schema, ask("start", schema["spaces"][0])))
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with st.popover("Start from another space or block", icon=":material/restart_alt:"):
         space = st.selectbox("Space", schema["spaces"], key="start-space", width=240)
-        if st.button("Start from this space", icon=":material/restart_alt:"):
+        if st.button("Start from this space"):
             _load(_shortest(schema, ask("start", space)))
             st.rerun()
         block = st.selectbox("Block", schema["blocks"], schema["blocks"].index("pre_ln"), key="start-block", width=240)
-        if st.button("Take this block", icon=":material/deployed_code:"):
+        if st.button("Take this block"):
             draft = st.session_state[DRAFT]
             model = {key: value for key, value in draft["model"].items() if key not in ("block", "exceptions")}
             _load(_shortest(schema, draft | {"model": model | ask("block", block)}))
@@ -102,7 +103,8 @@ def _controls(schema: Node) -> tuple[Draft, Form, DeltaGenerator]:
     draft: Draft = dict(st.session_state[DRAFT])
     definitions = schema["space"]["$defs"]
     fields = schema["space"]["properties"]
-    form = Form(definitions, f"draft{st.session_state[REVISION]}.")
+    # Other keys in a narrow window: a run that its width interrupts may have set values that the browser never got.
+    form = Form(definitions, f"draft{st.session_state[REVISION]}{'-narrow' * is_narrow()}.")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         draft["name"] = form.control("name", fields["name"], draft.get("name", ""), "name")
         margin = definitions["ObjectiveSpec"]["properties"]["margin"]
@@ -180,6 +182,7 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
         if rate := speed():
             facts.metric("Time, about", duration(size["flops"] / rate), width="content",
                          help=f"One trial at a time, at the {scaled(rate)}FLOP/s of trials in this store")  # fmt: skip
+    st.caption(prose(f"{how_it_trains(checked['training'])} More, below the switches, has every setting."))
     if checked["points"] == len(checked["names"]):  # all of them
         st.caption(escape(f"To be trained: {'; '.join(checked['names'])}"))
     if checked["invalid"]:
@@ -188,6 +191,20 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
         if left_out.open:
             left_out.dataframe(table, hide_index=True, alt="Invalid points, with the reasons",
                                column_config={"reason": st.column_config.TextColumn(width="large")})  # fmt: skip
+
+
+def how_it_trains(training: Mapping[str, Any]) -> str:
+    """The steps, seeds and learning rate of each variant, in a sentence.
+
+    Args:
+        training: The answer of `drafter.check`.
+    """
+    (least, most), rates = training["seeds"], training["rates"]
+    seeds = plural(least, "seed") if least == most else f"{least} to {most} seeds"
+    rate = f"the learning rate {rates[0]:g}"
+    if len(rates) > 1:
+        rate = f"a tuned learning rate of its own between {rates[0]:g} and {rates[-1]:g}"
+    return f"Each variant is trained for {training['steps']:,} steps with {seeds}, at {rate}."
 
 
 def _picture(draft: Draft, schema: Node, checked: dict[str, Any], prefix: str) -> None:

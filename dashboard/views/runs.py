@@ -49,11 +49,11 @@ def show() -> None:
     study = begin_page("Run")
     _study(study)
     _where_it_ran(study)
-    st.header("Log", anchor=False)
     run = last_run(study)
     if run is None:
-        st.caption("None is kept here: this dashboard did not start this study.")
+        st.caption("The dashboard shows the log of a run that was started here; this study was not.")
     else:
+        st.header("Log", anchor=False)
         st.fragment(_log, run_every=LIVE if run.alive else None)(run)
 
 
@@ -102,7 +102,8 @@ def _facts(study_report: StudyReport, counts: StudySummary) -> None:
     """What the study trains, and what it has cost."""
     facts = st.container(horizontal=True)
     facts.metric("Variants", f"{counts.variants:,}", width="content")
-    facts.metric("Seeds of the baseline", len(study_report.baseline.planned), width="content")
+    seeds = sorted({len(row.planned) for row in study_report.variants})
+    facts.metric("Seeds of each", " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1])))), width="content")
     facts.metric("Training", duration(sum(row.seconds for row in study_report.variants)), width="content")
 
 

@@ -252,9 +252,11 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
         facts.metric("Parameters", count(variant.parameters), change, delta_color="off", delta_arrow="off",
                      width="content")  # fmt: skip
     if (rate := variant.spec.get("training", {}).get("optimizer", {}).get("lr")) is not None:
-        tuned = study_report.evidence.tuning is not None
-        facts.metric("Learning rate", f"{rate:.3g}", "tuned for the variant" if tuned else None, delta_color="off",
-                     delta_arrow="off", width="content")  # fmt: skip
+        other = baseline_of(record, variant).spec.get("training", {}).get("optimizer", {}).get("lr", rate)
+        beside = f"baseline {other:.3g}" if other != rate else ""
+        told = "; ".join(filter(None, ("tuned" if study_report.evidence.tuning is not None else "", beside)))
+        facts.metric("Learning rate", f"{rate:.3g}", told or None, delta_color="off", delta_arrow="off",
+                     width="content")  # fmt: skip
     _cost(facts, variant, trial)
     for name, value in trial.metrics.items():
         if name != metric:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import AnswerRow, GroupKey
 from ablate.analysis.changes import setting_titles
 from ablate.analysis.numbers import MISSING, count, duration, fixed, plural
@@ -132,20 +133,23 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
             judged_here += [verdict] if verdict else []
             lines = [_line(row, metric, decimals) for row in trials.to_dict("records")]
             groups.append((_head(all_of_it, verdict, metric, decimals), lines if len(all_of_it) > 1 else []))
-        st.caption(prose(f"{how_to_read(judged_here, answer(study).margin)} {names_note(answer(study))}"))
+        st.caption(prose(how_to_read(judged_here, answer(study))))
         st.html(group_table(groups, title))
+        if names := names_note(answer(study)):
+            st.caption(prose(names))
     if scouts.any():
         with st.expander(f"{plural(int(scouts.sum()), 'trial')} that tune or time, and are never compared"):
             lines = [_line(row, metric, decimals, named=True) for row in here[scouts].to_dict("records")]
             st.html(group_table([(None, lines)], title))
 
 
-def how_to_read(judged_here: Sequence[Judged], margin: float) -> str:
+def how_to_read(judged_here: Sequence[Judged], of: Answer) -> str:
     """What the numbers of the table are, and those of its marks that these rows have."""
     rows = [row for _, row in judged_here]
     said = (
-        "±: half the 95 % interval of the mean over seeds. vs baseline: paired by seed. 95 % bound: what the verdict "
-        f"rests on; the margin is {margin:g}."
+        f"{of.metric}: {'lower' if of.worse > 0 else 'higher'} is better; ± is half the 95 % interval of the mean over "
+        "seeds. vs baseline: the difference, paired by seed. 95 % bound: what the verdict rests on; the margin is "
+        f"{of.margin:g}. training: the time of a trial; those trained together, as one pack, share it equally."
     )
     if any(map(holds_alone, rows)):
         said += " *: true alone, not jointly with the other verdicts."
@@ -188,21 +192,24 @@ def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: i
     size = MISSING if pd.isna(first["parameters"]) else count(int(first["parameters"]))
     took, single = trials["seconds"].sum(min_count=1), len(trials) == 1
     state = first[STATE] if single else f"{finished} of {len(trials)} finished"
-    below = " · ".join(filter(None, (bound, "" if size == MISSING else f"{size} parameters", state)))
+    time = MISSING if pd.isna(took) else duration(took)
+    known = (bound, "" if size == MISSING else f"{size} parameters", state, "" if time == MISSING else time)
     return (
-        f'{mark}{name}<small class="narrow"> {below}</small>', mean, fixed(difference, decimals, sign=True), bound,
-        state, size, MISSING if pd.isna(took) else duration(took),
+        f'{mark}{name}<small class="narrow"> {" · ".join(filter(None, known))}</small>', mean,
+        fixed(difference, decimals, sign=True), bound, state, size, time,
     )  # fmt: skip
 
 
 def _line(row: Mapping[str, Any], metric: str, decimals: int, *, named: bool = False) -> tuple[str, ...]:
     """The cells of a trial, which lead to it."""
     value, versus = (None if pd.isna(row[name]) else float(row[name]) for name in (metric, VERSUS))
-    state = "" if row[STATE] == TrialState.FINISHED else f'<small class="narrow"> {row[STATE]}</small>'
     title = f"{html.escape(row[VARIANT])}, seed {row[SEED]}" if named else f"seed {row[SEED]}"
     took = MISSING if pd.isna(row["seconds"]) else f"{row['seconds']:.1f} s"
+    known = ("" if row[STATE] == TrialState.FINISHED else row[STATE], "" if took == MISSING else took)
+    below = " · ".join(filter(None, known))
     return (
-        f'<a href="{html.escape(address("trial", trial=str(row[KEY])))}">{title}</a>{state}', fixed(value, decimals),
+        f'<a href="{html.escape(address("trial", trial=str(row[KEY])))}">{title}</a><small class="narrow"> {below}'
+        "</small>", fixed(value, decimals),
         fixed(versus, decimals, sign=True), "", row[STATE], "", took,
     )  # fmt: skip
 
@@ -275,7 +282,8 @@ def _controls(study: str, table: pd.DataFrame) -> Filter:
     numbers = numeric(table)
     row = st.container(horizontal=True, vertical_alignment="bottom")
     by = row.selectbox("Sort by", [GROUPED, DESIGN, *map(str, table.columns)], key="by", bind="query-params", width=220)
-    descending = row.toggle("Greatest first", key="desc", bind="query-params", disabled=by in (GROUPED, DESIGN))
+    sorts = by not in (GROUPED, DESIGN)
+    descending = sorts and row.toggle("Greatest first", key="desc", bind="query-params")
     filters = st.expander("Filter", icon=":material/filter_alt:", expanded=any(map(st.query_params.get, FILTERS)))
     first = filters.container(horizontal=True, vertical_alignment="bottom")
     states = first.multiselect(

@@ -226,7 +226,7 @@ def test_the_cluster_page_shows_failed_trials(page: Page, tmp_path: Path) -> Non
     assert {row["state"] for row in rows} == {"diverged"}
     assert all(row["reason"] and "→ 1e+30" in row["variant"] for row in rows)
     assert sum(numbers(page.table("Machines and devices"), "trials")) == 8
-    page.main.get_by_text("Nothing runs now").wait_for()
+    page.main.get_by_text("No study runs now").wait_for()
     page.check_exports(tmp_path, "crossed_throughput", "crossed_throughput")
 
 

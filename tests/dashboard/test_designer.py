@@ -28,7 +28,7 @@ from ablate.spec.space import SpaceSpec
 from dashboard.drafter import _space, check
 from dashboard.shared.pictures import Drafter, ask, packed, text_of, unpacked
 from dashboard.shared.schema import lean, member
-from dashboard.views.design import _values
+from dashboard.views.design import _values, how_it_trains
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +269,11 @@ def test_the_number_of_variants_can_be_derived_and_a_question_has_lines(app: App
     (names,) = (said for one in app.caption if "To be trained: " in (said := one.value.replace("\\", "")))
     assert len(names.split("; ")) == variants(app)
     assert any(one.label == "question" for one in app.text_area), "a long question is whole on a phone"
+    fixed = how_it_trains({"steps": 400, "seeds": (3, 9), "rates": [0.003]})
+    assert fixed == "Each variant is trained for 400 steps with 3 to 9 seeds, at the learning rate 0.003."
+    start_from(app, "simplify_block")
+    told = " ".join(one.value for one in app.caption).replace("\\", "")
+    assert "1,600 steps with 5 seeds, at a tuned learning rate of its own between 0.001 and 0.032." in told
 
 
 def test_the_estimate_counts_the_trials_of_plan(app: AppTest, place: Workplace) -> None:

@@ -33,7 +33,12 @@ Shown = Callable[..., AppTest]
 LR = "training.optimizer.lr"
 SPACE: dict[str, Any] = {
     "switches": {"norm": {"rms": {}, "<b>none": {}}},
-    "design": {"kind": "search", "points": 12, "ranges": {LR: {"low": 1e-4, "high": 0.1, "log": True}}},
+    "design": {
+        "kind": "search",
+        "sampler": "tpe",
+        "points": 12,
+        "ranges": {LR: {"low": 1e-4, "high": 0.1, "log": True}},
+    },
 }
 
 
@@ -122,7 +127,8 @@ def test_trials_stand_below_their_variant_with_its_mean_and_its_verdict(confirme
     told = " ".join(fresh)
     assert f"{np.mean(losses):.3f} ± {(high - low) / 2:.3f} -0.500" in told
     assert "3 of 3 finished" in told
-    assert re.search(r'class="narrow">[^<]*9 parameters · 3 of 3 finished<', table), "on a phone, too"
+    assert re.search(r'class="narrow">[^<]*9 parameters · 3 of 3 finished · 27 s<', table), "on a phone, too"
+    assert len(re.findall(r"seed \d+</a><small class=.narrow.> 9.0 s<", table)) == 6, "and the time of each trial"
     selected = [line for line in heads if "fresh" not in line]
     assert len(selected) == 3
     assert sum("better" in line for line in heads) == 1, "the seeds that selected it carry no verdict"
@@ -130,7 +136,11 @@ def test_trials_stand_below_their_variant_with_its_mean_and_its_verdict(confirme
 
 
 def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path, shown: Shown) -> None:
-    history, importances, curves, pair = figures(shown("search", searched, study="searched"))
+    page = shown("search", searched, study="searched")
+    history, importances, curves, pair = figures(page)
+    assert "estimator (TPE) from: norm (rms, <b>none); lr (0.0001 to 0.1, logarithmic)." in re.sub(
+        r"[\\\u2068\u2069]", "", page.markdown[1].value
+    )
     (best,) = marks(history, "line")
     values = [row["value"] for row in rows(best)]
     assert values == pytest.approx([4.0 - n / 10 for n in range(1, 8)]), "the baseline is not a candidate"
@@ -195,7 +205,9 @@ def test_trial_opens_on_what_failed_or_else_on_the_strongest_finding(tmp_path: P
 def test_the_marks_of_the_table_are_explained_above_it_if_it_has_them() -> None:
     alone: Any = SimpleNamespace(bound=0.1, jointly=False, verdict="worse", bound_text="≥ +0.1")
     unknown: Any = SimpleNamespace(bound=None, jointly=False, verdict="undecided", bound_text="+12 seeds")
-    first, second = how_to_read([("worse", alone)], 0.05), how_to_read([("unproven", unknown)], 0.05)
+    answer: Any = SimpleNamespace(metric="score", worse=-1, margin=0.05)
+    first, second = how_to_read([("worse", alone)], answer), how_to_read([("unproven", unknown)], answer)
+    assert first.startswith("score: higher is better")
     assert ("*: true alone" in first, "Unproven:" in first, "seeds: about" in first) == (True, False, False)
     assert ("*: true alone" in second, "Unproven:" in second) == (False, True)
     assert "+12 seeds: about so many more would decide." in second
@@ -296,8 +308,8 @@ def test_many_variants_are_shown_page_by_page(tmp_path: Path, shown: Shown) -> N
 
 def test_curves_of_several_studies(tmp_path: Path, shown: Shown) -> None:
     """`a` and `b` were trained on the same data, `c` on other data."""
-    spec = {"model": {}, "task": {"kind": "recall"}, "training": {}}
     for number, (study, data) in enumerate({"a": "data", "b": "data", "c": "other data"}.items()):
+        spec = {"model": {"width": 8 * (1 + number)}, "task": {"kind": "recall"}, "training": {}}
         curves = [line(*((step, 4 - number - seed - step / 9) for step in (0, 5, 9))) for seed in (0, 1)]
         names = [("baseline", number), *((f"more {more}", 10 * (number + 1) + more) for more in range(3))]
         variants = [VariantRecord(name, f"{place:064x}", {}, spec, 10) for name, place in names]
@@ -310,6 +322,9 @@ def test_curves_of_several_studies(tmp_path: Path, shown: Shown) -> None:
     assert [point["x"] for point in drawn["baseline (b)"]] == [0, 40, 72]
     means = [point["mean"] for point in drawn["baseline (b)"]]
     assert means == pytest.approx([2.5, 2.5 - 5 / 9, 1.5])  # 4 - 1 - mean of seeds - step / 9
+    (differ,) = (one.proto.body for one in page.get("html") if "Settings that differ" in one.proto.body)
+    shown_values = zip(*(re.findall(f"<{tag}(?: [^>]*)?>(.*?)</{tag}>", differ) for tag in ("th", "td")), strict=True)
+    assert dict(shown_values) == {"setting": "model.width", "baseline (a)": "8", "baseline (b)": "16"}
     alone = shown("across", tmp_path / "s.db", studies=["a"])
     assert set(series(marks(figures(alone)[0], "line")[0])) == {"baseline"}, "its study goes without saying"
     page.multiselect(key="studies").set_value(["a", "c"]).run()
@@ -347,9 +362,10 @@ def test_trials_that_ended_are_counted_from_the_start_of_the_first_one(tmp_path:
     (line_of,) = marks(figure, "line")
     assert [(row["x"], row["mean"]) for row in rows(line_of)] == [(0, 0), (2, 1), (2, 2)], "minutes"
     words = " ".join(one.value for one in page.markdown).replace("\\", "")
-    assert "2 trials ended on 1 device within 2 min 00 s, from 2026-01-05 08:58" in words
-    assert re.search(r"\[s\]\(answer\?study=s\): 2 of 2 trials ended", words), "nothing runs, so what ran last is named"
-    assert [one.label for one in page.metric] == ["Load of all programs, last minute", "Memory in use"]
+    assert "2 trials ended on 1 device within 2 min 00 s, from 2026-01-05 08:58 to 09:00 UTC" in words
+    assert "times add up to 18 s." in words, "less than that: one after the other"
+    assert re.search(r"\[s\]\(answer\?study=s\): 2 of 2 trials ended, the last .* ago", words), "what ran last"
+    assert [one.label for one in page.metric] == ["Load of all programs, last minute", "Memory of all programs"]
 
 
 def test_the_page_shows_the_slides(tmp_path: Path, shown: Shown) -> None:
@@ -377,7 +393,8 @@ def test_a_run_says_where_its_trials_ran_and_when(tmp_path: Path, shown: Shown) 
     (table,) = (one.proto.body for one in page.get("html") if "Where the trials ran" in one.proto.body)
     cells = re.findall(r"<td[^>]*>(.*?)</td>", table)
     assert cells == ["cpu", "here", "-", "2", "2026-01-05 08:58", "2026-01-05 09:00"]
-    assert not any("has not started" in one.value for one in page.caption), "its trials ended"
+    assert [(one.label, one.value) for one in page.metric][:2] == [("Variants", "1"), ("Seeds of each", "2")]
+    assert not page.header or page.header[-1].value != "Log", "no heading without a log"
 
 
 def test_compared_sides_have_one_name_and_a_sentence_says_what_was_found(tmp_path: Path, shown: Shown) -> None:
