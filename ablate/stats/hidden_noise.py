@@ -210,7 +210,7 @@ def tuning_noise(variants: Iterable[Sequence[Tried]]) -> tuple[float, int]:
     squares, freedom = 0.0, 0
     for tried in variants:
         table = _table(tried)
-        if table.shape[0] > 1 and table.shape[1] > 1:
+        if table.size:
             rest = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
             squares += float((rest**2).sum())
             freedom += (table.shape[0] - 1) * (table.shape[1] - 1)

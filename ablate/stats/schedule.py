@@ -125,7 +125,7 @@ class ExtendedSeeds:
     def _is_short(self, n: int) -> bool:
         """Whether trials that failed left fewer pairs than the fixed number declared last."""
         last = self.declared[-1]
-        return isinstance(last, int) and 1 < n < last
+        return isinstance(last, int) and n < last
 
     def overall(self, p_at: Mapping[int, float]) -> float:
         """The p-value of the first looks together, as `SeedSchedule.overall` computes it."""

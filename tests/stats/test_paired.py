@@ -174,7 +174,7 @@ def test_the_same_values_give_the_same_interval_and_no_spread_gives_none() -> No
 
 
 def test_intervals_are_bootstrapped_from_many_values_on() -> None:
-    values = np.random.default_rng(2).exponential(size=MANY).tolist()
+    values = np.random.default_rng(2).exponential(size=30).tolist()
     ours, fewer = mean_interval(values), mean_interval(values[:-1])
     t, bootstrapped = stats.ttest_1samp(values, 0).confidence_interval(0.95), bca_interval(values)
     wider = (min(t.low, bootstrapped[0]), max(t.high, bootstrapped[1]))

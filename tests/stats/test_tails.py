@@ -208,9 +208,10 @@ def test_fewer_than_three_seeds_or_five_of_few_comparisons_show_no_tail() -> Non
     assert tails_of([[0.0, 9.0]] * 5) is None
     assert tails_of([[0.0, 0.0, 0.0, 9.0]] * 3) is None
     assert tails_of([[0.0, 0.0, 0.0, 0.0, 9.0]] * 3) is not None
-    found = tails_of([[0.0, 0.0, 0.0, 9.0]] * 5)
+    found, negated = tails_of([[0.0, 0.0, 0.0, 9.0]] * 5), tails_of([[0.0, 0.0, 0.0, -9.0]] * 5)
     assert found is not None
     assert found.high
+    assert found.turned() == negated
     assert tails_of([]) is None
     assert tails_of([[1.0] * 8]) is None
 
