@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import NoneType, UnionType
@@ -30,50 +30,48 @@ from ablate.spec.named import block_names
 
 GOLDEN = Path(__file__).with_name("golden_costs.json")
 """Sums over many settings and sizes, as `PYTHONPATH=tests python tests/kinds/test_golden_costs.py` writes them."""
-NUMBERS = (1, 2, 3, 0.25, 1.5)
 WIDE = LayerContext(1, 64, 4, depth=5, context=64, causal=True, vocabulary=11)
 CONTEXTS = [
-    context
+    replace(WIDE, layer=layer, **changes)  # type: ignore[arg-type]
     for layer in (0, 4)
-    for context in (
-        replace(WIDE, layer=layer),
-        replace(WIDE, layer=layer, width=60, positions=RotarySpec(), separate_inputs=layer > 0),
-        replace(WIDE, layer=layer, causal=False, positions=T5BucketsSpec(), sublayers=("mixer",)),
-        replace(WIDE, layer=layer, causal=layer > 3, window=9, head_width=24),
+    for changes in (
+        {},
+        {"width": 60, "positions": RotarySpec(), "separate_inputs": layer > 0},
+        {"causal": False, "positions": T5BucketsSpec(), "sublayers": ("mixer",)},
+        {"causal": layer > 3, "window": 9, "head_width": 24},
     )
 ]
+VALUES: dict[Any, tuple[Any, ...]] = {bool: (False, True), NoneType: (None,)}
 
 
 def values(annotation: Any) -> Iterator[Any]:
-    """Some that a field may have, one field of a spec inside it changed at a time."""
-    if get_origin(annotation) in (Union, UnionType):
-        for part in get_args(annotation):
-            yield from values(part)
-    elif get_origin(annotation) is Literal:
-        yield from get_args(annotation)
-    elif annotation in (bool, NoneType):
-        yield from {bool: (False, True), NoneType: (None,)}[annotation]
-    elif annotation in (int, float):
-        yield from NUMBERS
-    elif get_origin(annotation) is tuple:
-        yield from ((value,) for value in values(get_args(annotation)[0]))
-    elif isinstance(annotation, type) and issubclass(annotation, Spec):
-        ours = annotation.family.members().values() if issubclass(annotation, Kinded) else (annotation,)
-        for one in ours:
-            kinds = values(one.model_fields["kind"].annotation) if "kind" in one.model_fields else (None,)
-            for kind in kinds:
-                named = {} if kind is None else {"kind": kind}
-                yield named
-                yield from (named | change for change in changes(one))
+    """Some that a field may have; of a spec, those with one field of it changed."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        yield from (value for part in arguments for value in values(part))
+    elif origin is Literal:
+        yield from arguments
+    elif origin is tuple:
+        yield from ((value,) for value in values(arguments[0]))
+    elif not isinstance(annotation, type) or not issubclass(annotation, Spec):
+        yield from VALUES.get(annotation, (1, 2, 3, 0.25, 1.5) if annotation in (int, float) else ())
+    else:
+        for one in annotation.family.members().values() if issubclass(annotation, Kinded) else (annotation,):
+            named = (
+                [{"kind": kind} for kind in values(one.model_fields["kind"].annotation)]
+                if "kind" in one.model_fields
+                else [{}]
+            )
+            yield from (kind | change for kind in named for change in ({}, *changes(one)))
 
 
 def changes(of: type[Spec]) -> Iterator[dict[str, Any]]:
-    for name, field in of.model_fields.items():
-        yield from ({name: value} for value in (values(field.annotation) if name != "kind" else ()))
+    fields = {name: field.annotation for name, field in of.model_fields.items() if name != "kind"}
+    return ({name: value} for name, annotation in fields.items() for value in values(annotation))
 
 
 def specs(kind: type[Any]) -> Iterator[Any]:
-    """The defaults, each field changed by itself, and each two named choices."""
+    """The defaults, each two named choices, and each field changed by itself."""
     given = {"lr": 0.1} if "lr" in kind.model_fields else {}
     yield from settings(kind, given)
     for change in changes(kind):
@@ -87,31 +85,20 @@ def costs(family: str, spec: Any) -> Iterator[tuple[Cost, int]]:
     """Each with another number that is known beside it."""
     if family == "optimizers":
         yield Cost(multiplications=round(spec.step_flops(1000, 30))), spec.state_bytes()
-        return
-    for context in CONTEXTS:
-        length = context.context
+    for context in () if family == "optimizers" else CONTEXTS:
+        length = context.context + context.layer
         if family == "norms":
-            yield spec.cost(context.width, length + context.layer), 0
+            yield spec.cost(context.width, length), 0
         elif not is_taken(spec, context):
             continue
-        elif family == "mixers":
-            yield spec.cost(context, length), spec.cache(context, length)
-            if context.causal:
-                yield spec.step_cost(context, 40), spec.cache(context, 5)
-        elif family == "mlps":
-            yield spec.cost(context, length), 0
         elif family == "positions":
             yield spec.cost(context, length, key_heads=2, pairs=length * (length + 1) // 2), 0
-        else:
+        elif family == "residuals":
             yield spec.cost(context, length, joins=2), spec.cache(context) + sum(spec.stream_sizes(context))
-
-
-def summed(each: Iterator[tuple[Cost, int]]) -> dict[str, int]:
-    total = Counter[str]()
-    for cost, other in each:
-        total.update(asdict(cost))
-        total["others"] += other
-    return dict(total)
+        else:
+            yield spec.cost(context, context.context), 0
+        if family == "mixers" and context.causal:
+            yield spec.step_cost(context, 40), spec.cache(context, 5) + 2 * spec.cache(context, 64)
 
 
 def of_blocks() -> Iterator[tuple[Cost, int]]:
@@ -121,6 +108,13 @@ def of_blocks() -> Iterator[tuple[Cost, int]]:
         for inference in (False, True):
             made = price(model, context=64, vocabulary=11, classes=3, inference=inference)
             yield made.total, made.cache
+
+
+def summed(each: Iterable[tuple[Cost, int]]) -> dict[str, int]:
+    total = Counter[str]()
+    for cost, other in each:
+        total.update(asdict(cost) | {"others": other})
+    return dict(total)
 
 
 def golden() -> dict[str, dict[str, int]]:

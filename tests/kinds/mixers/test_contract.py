@@ -182,19 +182,6 @@ def test_the_contract_tries_positions_that_a_mixer_applies_in_both_of_its_forms(
     assert {context.positions for context in contexts(FNetSpec())} == {None}
 
 
-def test_settings_cover_every_choice_and_every_allowed_pair() -> None:
-    found = list(settings(AttentionSpec))
-    assert found[0] == AttentionSpec()
-    assert len(found) == len(set(found))
-    assert {spec.value.kind_name() for spec in found} == {"dense", "identity", "reparametrised"}
-    assert {spec.shaping.kind for spec in found} == {"none", "value_skipinit", "shaped"}
-    assert {(spec.softmax, spec.matmul_order) for spec in found} == {
-        (True, "qk_first"),
-        (False, "qk_first"),
-        (False, "kv_first"),
-    }
-
-
 class Mean(nn.Module):
     """A simple correct mixer: the mean of the visible tokens, mapped."""
 
