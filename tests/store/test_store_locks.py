@@ -1,4 +1,4 @@
-"""File systems on which locks do not work, or do not hold between machines, as NFS can be mounted."""
+"""Locks between writers; file systems on which locks do not work, or do not hold between machines, as NFS mounted so."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import postgres
 import pytest
-from sqlalchemy import text
-from store_samples import begin, sql
+from sqlalchemy import make_url, text
+from store_samples import begin, planned, sql
 
+from ablate.errors import StoreError
 from ablate.store import open_store
 from ablate.store.failures import shared_file_system
+from ablate.tables.description import read_description
+from ablate.tables.judging import judge_files, keep
 
 NO_LOCKS = """
 #define _GNU_SOURCE
@@ -108,3 +112,29 @@ def test_a_store_on_a_network_file_system_says_so_and_shares_no_memory(
         with sql(str(tmp_path / f"{name}.db")) as connection:
             modes[name] = connection.execute(text("PRAGMA journal_mode")).scalar()
     assert modes == {"here": "wal", "far": "delete"}
+
+
+def test_what_plans_or_removes_trials_waits_for_others_that_do(postgres_server: str, tmp_path: Path) -> None:
+    """Else a trial is removed with its only study while another study finds it and plans to reuse it."""
+    with open_store(tmp_path / "other.db") as other:
+        begin(other, study="moved")
+        other.export_study("moved", tmp_path / "moved.zip")
+    (tmp_path / "runs.csv").write_text("variant,seed,loss\na,0,2.5\nb,0,2.5\n")
+    (tmp_path / "asked.yaml").write_text("table: {files: runs.csv}\nmetric: loss\nbaseline: a\nmargin: 0.1\ndirection: lower\n")
+    judged = judge_files(read_description(tmp_path / "asked.yaml"), tmp_path, "runs.csv")
+    with postgres.schema(postgres_server) as location:
+        options = make_url(location).query["options"]
+        hasty = make_url(location).update_query_dict({"options": f"{options} -clock_timeout=100"})
+        with open_store(location) as store:
+            begin(store)
+        with open_store(hasty.render_as_string(hide_password=False)) as store, sql(location) as driver:
+            driver.execute(text("LOCK TABLE study_trials IN ROW EXCLUSIVE MODE"))  # as a writer does
+            for change in (
+                lambda: begin(store, study="second"),
+                lambda: store.plan_trials("s", [planned("baseline", 7)]),
+                lambda: store.delete_study("s"),
+                lambda: store.import_study(tmp_path / "moved.zip"),
+                lambda: keep(judged, store, "judged"),
+            ):
+                with pytest.raises(StoreError, match="lock timeout"):
+                    change()
