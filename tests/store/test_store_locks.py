@@ -1,4 +1,4 @@
-"""Locks between writers; file systems on which locks do not work, or do not hold between machines, as NFS mounted so."""
+"""Locks between writers; file systems whose locks do not work, or not between machines, as NFS can be mounted."""
 
 from __future__ import annotations
 
@@ -120,7 +120,9 @@ def test_what_plans_or_removes_trials_waits_for_others_that_do(postgres_server: 
         begin(other, study="moved")
         other.export_study("moved", tmp_path / "moved.zip")
     (tmp_path / "runs.csv").write_text("variant,seed,loss\na,0,2.5\nb,0,2.5\n")
-    (tmp_path / "asked.yaml").write_text("table: {files: runs.csv}\nmetric: loss\nbaseline: a\nmargin: 0.1\ndirection: lower\n")
+    (tmp_path / "asked.yaml").write_text(
+        "table: {files: runs.csv}\nmetric: loss\nbaseline: a\nmargin: 0.1\ndirection: lower\n"
+    )
     judged = judge_files(read_description(tmp_path / "asked.yaml"), tmp_path, "runs.csv")
     with postgres.schema(postgres_server) as location:
         options = make_url(location).query["options"]
