@@ -114,8 +114,8 @@ class Machine:
         flops = variant.flops * (_RECOMPUTED if training.recompute == "blocks" else 1.0)
         arithmetic = flops / (self.device.peak(training.precision) * self.share(training))
         state = 2 * BYTES + training.optimizer.state_bytes()
-        context = max(1, variant.context)
-        inputs = sum(phase.steps * phase.batch_size * phase.context / context for phase in training.phases(context))
+        phases = training.phases(variant.context)
+        inputs = sum(phase.steps * phase.batch_size * phase.context / variant.context for phase in phases)
         moved = float(training.steps * _STATE_PASSES * state * variant.cost.parameters)
         moved += inputs * _ACTIVATION_PASSES * variant.cost.activation_bytes
         return max(arithmetic, moved / (self.device.bandwidth * _BANDWIDTH))

@@ -23,7 +23,14 @@ from ablate.execution.local import LocalEngine
 from ablate.execution.options import RunOptions
 from ablate.nn.kernels import product, softmax_attention
 from ablate.nn.model import build_model, model_cost
-from ablate.planning.memory import check_memory, largest_blocks, largest_micro_batch, part_of_rank, trial_bytes
+from ablate.planning.memory import (
+    check_memory,
+    free_bytes,
+    largest_blocks,
+    largest_micro_batch,
+    part_of_rank,
+    trial_bytes,
+)
 from ablate.planning.plan import Variant
 from ablate.planning.planner import make_plan
 from ablate.spec.task import Task
@@ -58,6 +65,9 @@ def test_a_plan_is_refused_when_its_workers_need_more_than_there_is(
         check_memory(plan, 2, "cpu")
     assert "variant baseline" in str(caught.value)
     assert "--workers" in str(caught.value)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda number: ((30, 40), (10, 40), (20, 40))[number])
+    assert free_bytes("cuda") == 10, "of the fullest"
 
 
 def test_a_model_far_too_large_is_refused_before_its_data_is_prepared(folder: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import itertools
 import re
 import threading
 import time
+from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -370,12 +371,12 @@ def test_the_speed_of_matmuls_is_their_arithmetic_over_their_time(monkeypatch: p
     assert rate == pytest.approx(0.55 * matmuls.flops / matmuls.seconds)
 
 
-@pytest.mark.parametrize("together", [1, 3])
+@pytest.mark.parametrize(("together", "others"), [(1, 0), (3, 2)])
 def test_the_speed_of_a_pack_is_the_arithmetic_of_its_trials_over_the_time_of_its_steps(
-    together: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+    together: int, others: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a clock by which a step of the pack takes 0.1 s and its evaluation 0.4 s."""
-    now = 0.0
+    now, busy = 0.0, list[int]()
 
     class Timed(Pack):
         def step(self, number: int) -> None:
@@ -387,11 +388,13 @@ def test_the_speed_of_a_pack_is_the_arithmetic_of_its_trials_over_the_time_of_it
             now += 0.4
 
     monkeypatch.setattr("ablate.planning.forecast.Pack", Timed)
+    monkeypatch.setattr("ablate.planning.forecast._busy", lambda threads: nullcontext(busy.append(threads)))
     monkeypatch.setattr("ablate.planning.forecast.time.perf_counter", lambda: now)
     monkeypatch.setattr("ablate.planning.forecast.measure_matmul", lambda device: Speed(1e15, 0.0, "a matmul"))
     source = planner(folder)
     variant = make_plan(source).variants[0]
-    speed = measure_speed(variant, source.costs.prepare(variant.spec), "cpu", together, 0)
+    speed = measure_speed(variant, source.costs.prepare(variant.spec), "cpu", together, others)
+    assert busy == [others]
     each = variant.flops / variant.spec.training.steps
     assert speed.rate == pytest.approx(together * each / 0.1)
     assert speed.evaluation == pytest.approx(0.4 / together / variant.cost.flops)
