@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -107,20 +106,22 @@ def test_a_model_far_too_large_is_refused(folder: Path) -> None:
         check_memory(plan, 1, "cpu")
 
 
+def variant_of(model: Any, task: dict[str, Any], training: dict[str, Any]) -> Variant:
+    """With the cost that plans tell."""
+    usual = {"steps": 3, "optimizer": {"lr": 1e-3}}
+    spec = VariantSpec.model_validate(
+        {"model": model, "task": {"kind": "recall", **task}, "training": {**usual, **training}}
+    )
+    shape = spec.task.open(Path(), spec.task.prepare(Path(), lambda line: None)).shape
+    cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
+    return Variant("", {}, spec, "", cost, 0.0, "", vocabulary=shape.vocabulary, context=shape.context)
+
+
 @pytest.mark.parametrize(("ranks", "parts", "measured"), [(1, 1, 49.0), (2, 1, 34.5), (2, 2, 26.8), (4, 4, 15.1)])
 def test_the_memory_of_one_of_several_processes_is_what_was_measured(ranks: int, parts: int, measured: float) -> None:
     """Measured in MiB with torch's profiler on a CPU: the peak of the second step, with two moments of AdamW."""
-    spec = VariantSpec.model_validate(
-        {
-            "model": {"family": "decoder", "depth": 8, "width": 128, "heads": 4, "block": "pre_ln"},
-            "task": {"kind": "recall", "symbols": 1024},
-            "training": {"steps": 10, "batch_size": 8, "optimizer": {"lr": 1e-3}, "evaluations": 1},
-        }
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        shape = spec.task.open(Path(folder), spec.task.prepare(Path(folder), lambda line: None)).shape
-    cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
-    variant = Variant("", {}, spec, "", cost, 0.0, "", vocabulary=shape.vocabulary, context=shape.context)
+    model = {"family": "decoder", "depth": 8, "width": 128, "heads": 4, "block": "pre_ln"}
+    variant = variant_of(model, {"symbols": 1024}, {"steps": 10, "batch_size": 8, "evaluations": 1})
     predicted = trial_bytes(part_of_rank(variant, ranks), parts) / 2**20
     assert 0.99 * measured <= predicted <= 1.12 * measured
 
@@ -223,17 +224,24 @@ def test_the_memory_of_small_batches_is_what_was_measured(
     task: dict[str, Any], model: dict[str, Any], training: dict[str, Any], measured: float, within: float
 ) -> None:
     """In MiB, by `python -m benchmarks predicted_memory`."""
-    spec = VariantSpec.model_validate(
-        {
-            "model": {"family": "decoder", "depth": 4, "width": 256, "heads": 4, "block": "pre_ln", **model},
-            "task": {"kind": "recall", "context": 256, "pairs": 8, "symbols": 256, **task},
-            "training": {"steps": 3, "optimizer": {"lr": 1e-3}, **training},
-        }
-    )
-    shape = spec.task.open(Path(), spec.task.prepare(Path(), lambda line: None)).shape
-    cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
-    variant = Variant("", {}, spec, "", cost, 0.0, "", vocabulary=shape.vocabulary, context=shape.context)
+    usual = {"family": "decoder", "depth": 4, "width": 256, "heads": 4, "block": "pre_ln"}
+    variant = variant_of({**usual, **model}, {"context": 256, "pairs": 8, "symbols": 256, **task}, training)
     assert measured / within <= trial_bytes(variant) / 2**20 <= within * measured
+
+
+@pytest.mark.parametrize("symbols", [256, 20_000])
+@pytest.mark.parametrize("average", [None, AVERAGE])
+@pytest.mark.parametrize(("batch", "rows"), [(1, 1), (4, 4), (4, 1)])
+def test_a_loss_by_chunks_of_all_tokens_needs_what_one_without_chunks_needs(
+    symbols: int, average: Any, batch: int, rows: int
+) -> None:
+    """Whatever needs the most: training, its start or its end, or an evaluation."""
+    model = {"family": "decoder", "depth": 1, "width": 64, "heads": 4, "block": "pre_ln"}
+    task = {"context": 64, "symbols": symbols}
+    for recompute in ("none", "blocks"):
+        training = {"batch_size": batch, "micro_batch": rows, "average": average, "recompute": recompute}
+        whole, chunked = (variant_of(model, task, {**training, **chunk}) for chunk in ({}, {"loss_chunk": rows * 64}))
+        assert trial_bytes(whole) == trial_bytes(chunked)
 
 
 @pytest.mark.parametrize(
@@ -247,12 +255,8 @@ def test_the_memory_of_small_batches_is_what_was_measured(
 )
 def test_the_memory_of_gpt2_on_a_gpu_is_what_was_measured(training: dict[str, Any], measured: float) -> None:
     """In GiB on an H100, with dropout of attention, by `python -m benchmarks gpu_forecast`."""
-    task = {"kind": "recall", "context": 1024, "pairs": 8, "symbols": 32768, "validation_rows": 32}
-    sizes = {"steps": 10, "batch_size": 32, "micro_batch": 16, "optimizer": {"lr": 6e-4}, "evaluations": 1}
-    spec = VariantSpec.model_validate({"task": task, "model": "gpt2", "training": {**sizes, **training}})
-    shape = spec.task.open(Path(), spec.task.prepare(Path(), lambda line: None)).shape
-    cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
-    variant = Variant("", {}, spec, "", cost, 0.0, "", vocabulary=shape.vocabulary, context=shape.context)
+    task = {"context": 1024, "pairs": 8, "symbols": 32768, "validation_rows": 32}
+    variant = variant_of("gpt2", task, {"batch_size": 32, "micro_batch": 16, "evaluations": 1, **training})
     assert measured / 1.25 <= trial_bytes(variant, device="cuda") / GIB <= 1.25 * measured
     largest = largest_micro_batch(variant, 1.25 * 2 * measured * GIB, device="cuda")
     assert largest is not None

@@ -243,6 +243,13 @@ def test_a_forecast_measures_the_middle_trial_in_the_pack_that_the_engine_would_
             found = forecast(make_plan(source), str(folder / "store.db"), workers, tasks=source.costs.prepare)
             assert (found.rate, found.evaluation, found.basis) == (1.0, 0.5, "measured")
     assert asked == [(1, 8, 0), (1, 4, 1), (1, 3, 2), (1, 1, 7), (3, 2, 0), (3, 1, 4)]
+    source = planner(folder, switches={"switch": rates}, design=design)
+    plan = make_plan(source)
+    room = 4.5 * trial_bytes(plan.variants[0]) / 0.8
+    monkeypatch.setattr("ablate.planning.forecast.free_bytes", lambda device: room)
+    for workers in (1, 2):
+        forecast(plan, str(folder / "store.db"), workers, tasks=source.costs.prepare)
+    assert asked[-2:] == [(1, 4, 0), (1, 2, 1)], "workers share the memory"
 
 
 def test_each_structure_is_forecast_at_its_own_speed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
