@@ -136,7 +136,7 @@ def _verdict(study: str, variant: str, at: str) -> str:
     parameters = {STUDY: study, WHY: variant} | ({STORE: at} if len(stores()) > 1 else {})
     where = address("answer", **parameters)
     told = prose(answer_sentence(row))
-    return f"**{escape(study)}**, [{escape(study_report.titles[variant])}]({where}): {told}"
+    return f"**{escape(study)}**, [{escape(row.change.words or study_report.titles[variant])}]({where}): {told}"
 
 
 def _everywhere() -> dict[str, tuple[str, str]]:

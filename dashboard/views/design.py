@@ -35,7 +35,10 @@ TABS = ("Block", "Model", "Training", "Design", "Claims", "Fairness")
 def show() -> None:
     """Draw the page."""
     st.title("Design a space", anchor=False)
-    st.caption("A space is what a study trains: a model, what is changed in it, its data and how it learns.")
+    st.caption(
+        "A space is what a study trains: a model, what is changed in it, its data and how it learns. Differences "
+        "below its margin do not matter."
+    )
     with st.spinner("Looking up the kinds of mixer, task and design"):
         schema = ask("schema")
     if schema is None:

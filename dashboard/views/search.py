@@ -346,7 +346,7 @@ def draw_pair(trials: list[SearchTrial], names: tuple[str, str], metric: str, pa
         {"x": trial.parameters.get(names[0]), "y": trial.parameters.get(names[1]), "value": trial.value, **_told(trial)}
         for trial in trials
     ]  # fmt: skip
-    scheme = {"scheme": {"name": "cividis", "extent": [0.35, 1] if palette.dark else [0, 0.85]}}
+    scheme = {"scheme": {"name": "cividis", "extent": [0.5, 1] if palette.dark else [0, 0.85]}}
     colour = {"field": "value", "type": "quantitative", "scale": scheme, "legend": {"title": metric}}
     x, y = (_parameter(axis, [row[axis] for row in rows], name) for axis, name in zip("xy", names, strict=True))
     points = mark("point", rows, {"x": x, "y": y, "color": colour, "tooltip": TIP}, size=90)

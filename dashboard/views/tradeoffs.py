@@ -22,6 +22,7 @@ from ablate.render.figures.front import (
     finding,
     half_width,
     is_crowded,
+    keys_of,
     stand,
     what_it_says,
 )
@@ -74,7 +75,7 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
             "and tokens a second are known only if variants were timed: `ablate study FILE --time`."
         )
         return
-    keys = {row.variant: group.key for group in results.answer(study).groups for row in group.rows}
+    keys = keys_of(results.answer(study))
     table = front_table(front, keys)
     found, seen = finding(front), ", ".join(words_for(one) for one in front.quantities)
     st.markdown(f"**{prose(found)}**")

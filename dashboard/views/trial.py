@@ -224,7 +224,9 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
         if row is not None and row.verdict_sentence:
             word, _, reason = answer_sentence(row).partition(": ")
             on = ", on fresh seeds" * bool(row.confirmed)
-            said = f"The verdict on its variant{on}: **{prose(word)}**" + (f", {prose(reason)}" if reason else "")
+            said = f"The verdict on {prose(row.change.words or 'its variant')}{on}: **{prose(word)}**" + (
+                f", {prose(reason)}" if reason else ""
+            )
             st.markdown(f"{said} ({evidence_link('evidence', at_task(row.name, task))})", width="content")
     if trial.state is TrialState.DIVERGED:
         step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""

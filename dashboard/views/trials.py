@@ -184,6 +184,7 @@ def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: i
     leads = address("trial", trial=str(first[KEY])) if len(trials) == 1 else ""
     if verdict is not None:
         key, row = verdict
+        name = name.replace(html.escape(first[VARIANT]), html.escape(row.label))  # of the part that the verdict is on
         difference, bound = row.difference, html.escape(row.bound_text)
         mark = f"{marked_verdict(key, row, Palette(dark()).verdict)} "
         leads = leads or address(**{WHY: first[NAME]})

@@ -106,7 +106,9 @@ def test_a_phone_shows_rows_as_links_and_what_comes_first_at_the_top(page: Page,
     page.open("/design")
     page.tab.wait_for_function(START_IN_VIEW)  # once the page knows how narrow it is
     page.settle()
-    assert page.main.get_by_label("question").input_value(), "its width interrupts the first run, which set the values"
+    assert page.main.get_by_role("textbox", name="question").input_value(), (
+        "its width interrupts the first run, which set the values"
+    )
 
 
 def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict[str, Any], tmp_path: Path) -> None:

@@ -419,3 +419,16 @@ def test_compared_sides_have_one_name_and_a_sentence_says_what_was_found(tmp_pat
     words = re.sub(r"<[^>]+>", " ", forest)
     assert re.search(r"must stay.*the norm", words), "as the answer says it, of the part and not of the variant"
     assert "norm=" not in words
+    (trials,) = (
+        one.proto.body
+        for one in shown("trials", tmp_path / "s.db", study="s").get("html")
+        if 'aria-label="Trials"' in one.proto.body
+    )
+    assert re.search(r"must stay\s+the norm", re.sub(r"<[^>]+>", " ", trials)), "not: no norm must stay"
+    trial = shown("trial", tmp_path / "s.db", study="s", variant="norm=none")
+    assert any("The verdict on the norm: **must stay**" in one.value.replace("\\", "") for one in trial.markdown)
+    front = shown("tradeoffs", tmp_path / "s.db", study="s").dataframe[0].value
+    verdicts = {
+        name.partition(". ")[2]: verdict for name, verdict in zip(front["variant"], front["verdict"], strict=True)
+    }
+    assert (verdicts["no norm"], verdicts["RMS norm → layer norm"]) == ("worse", "as good"), "a variant cannot stay"

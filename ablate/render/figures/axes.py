@@ -241,7 +241,7 @@ def draw_parallel(
     axis = {"field": "axis", "type": "nominal", "sort": None, "scale": {"domain": titles, "padding": 0.5}, "axis": head}
     at = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.03, 1.08]}}
     x, y = (at, axis) if down else (axis, at)
-    scheme = {"scheme": {"name": "cividis", "extent": [0.35, 1] if palette.dark else [0, 0.8]}}
+    scheme = {"scheme": {"name": "cividis", "extent": [0.5, 1] if palette.dark else [0, 0.8]}}
     # The lowest values stand out on either paper.
     low, high, cut = _colour_range(columns[coloured])
     scale = scheme | {"reverse": palette.dark, "domain": [low, high], "clamp": True}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
-from ablate.analysis.answer import answer_of
+from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import GroupKey
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, decimals_for, fixed, listed, percent, plural, with_interval
@@ -70,9 +70,10 @@ def stand(point: FrontPoint) -> str:
     return FRONT if point.on_front else CONFIDENT if point.significant else MEANS
 
 
-def keys_of(findings: Findings) -> dict[str, GroupKey]:
-    """The verdicts of a report on its variants."""
-    return {row.variant: group.key for group in answer_of(findings.report).groups for row in group.rows}
+def keys_of(answer: Answer) -> dict[str, GroupKey]:
+    """The verdicts of an answer on its variants: one without a part that can go is as good."""
+    said: dict[GroupKey, GroupKey] = {"can go": "as good", "must stay": "worse"}
+    return {row.variant: said.get(group.key, group.key) for group in answer.groups for row in group.rows}
 
 
 def draw_front(front: Front, keys: Keys, palette: Palette) -> Spec:
@@ -307,7 +308,7 @@ def _corners(front: Front, quantity: str) -> list[Spec]:
 
 def _front(findings: Findings, palette: Palette) -> Spec:
     assert findings.front is not None
-    return draw_front(findings.front, keys_of(findings), palette)
+    return draw_front(findings.front, keys_of(answer_of(findings.report)), palette)
 
 
 FIGURES = {"front": _front}
