@@ -169,8 +169,8 @@ def test_a_late_exit_does_not_end_the_lease_of_the_next_driver(store: Store, loc
         second.renew()
 
 
-RACES = multiprocessing.get_context("spawn")
-"""Racers start without the threads of this process, which may hold locks that a fork would wait for."""
+FRESH, FORKED = multiprocessing.get_context("spawn"), multiprocessing.get_context("fork")
+"""Racers are forked by a fresh process: threads of this one may hold locks that a fork would wait for."""
 
 
 def run_all(racers: Sequence[BaseProcess]) -> None:
@@ -202,16 +202,19 @@ def race_for_lease(location: str, rounds: int, number: int, barrier: Barrier, wo
             barrier.wait()
 
 
-def test_of_several_that_race_for_a_lease_one_gets_it(location: str) -> None:
-    open_store(location).close()
-    processes, rounds = 4, 30
-    barrier, won = RACES.Barrier(processes, timeout=300), RACES.Array("i", processes * rounds)
+def all_race_for_lease(location: str, processes: int, rounds: int) -> None:
+    barrier, won = FORKED.Barrier(processes, timeout=300), FORKED.Array("i", processes * rounds)
     racers = [
-        RACES.Process(target=race_for_lease, args=(location, rounds, number, barrier, won))
+        FORKED.Process(target=race_for_lease, args=(location, rounds, number, barrier, won))
         for number in range(processes)
     ]
     run_all(racers)
     assert [sum(won[turn * processes : (turn + 1) * processes]) for turn in range(rounds)] == [1] * rounds
+
+
+def test_of_several_that_race_for_a_lease_one_gets_it(location: str) -> None:
+    open_store(location).close()
+    run_all([FRESH.Process(target=all_race_for_lease, args=(location, 4, 30))])
 
 
 def race_to_make(locations: list[str], barrier: Barrier) -> None:
@@ -221,12 +224,15 @@ def race_to_make(locations: list[str], barrier: Barrier) -> None:
             begin(store, study=f"{os.getpid()} {number}")
 
 
+def all_race_to_make(locations: list[str], processes: int) -> None:
+    barrier = FORKED.Barrier(processes, timeout=300)
+    run_all([FORKED.Process(target=race_to_make, args=(locations, barrier)) for _ in range(processes)])
+
+
 def test_several_processes_may_make_the_same_store_at_once(tmp_path: Path) -> None:
     processes = 3
-    barrier = RACES.Barrier(processes, timeout=300)
     locations = [str(tmp_path / f"{number}.db") for number in range(8)]
-    racers = [RACES.Process(target=race_to_make, args=(locations, barrier)) for _ in range(processes)]
-    run_all(racers)
+    run_all([FRESH.Process(target=all_race_to_make, args=(locations, processes))])
     for location in locations:
         with sql(location) as connection:
             assert connection.execute(select(func.count()).select_from(studies)).scalar() == processes
