@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 import sysconfig
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import postgres
 import pytest
 from figures_apart import stand_in
+from filelock import FileLock
 from forking_python import forked_by
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
@@ -158,6 +160,23 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cache(shared_folder: Path) -> Path:
     """A cache folder for prepared data, shared by the whole test run so that each corpus is prepared once."""
     return shared_folder / "cache"
+
+
+@pytest.fixture(scope="session")
+def new_mlflow(shared_folder: Path) -> Callable[[Path], Path]:
+    """Puts an MLflow database without runs into a folder; MLflow takes seconds to make one, once in a test run."""
+
+    def put(folder: Path) -> Path:
+        made = shared_folder / "mlflow.db"
+        with FileLock(shared_folder / "mlflow.lock"):
+            if not made.exists():
+                from mlflow import MlflowClient
+
+                MlflowClient(f"sqlite:///{made}.part").search_experiments()
+                Path(f"{made}.part").rename(made)
+        return Path(shutil.copy(made, folder))
+
+    return put
 
 
 @pytest.fixture(scope="module")
