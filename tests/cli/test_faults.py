@@ -120,7 +120,7 @@ def test_ten_studies_have_each_way_in_its_share() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="drivers are forked")
 def test_planted_faults_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One study in which only a driver is killed, and others in which a trial is lost, retrained or a run hangs."""
+    """A trial that is lost, one that is retrained and a traceback, and nothing else; and a run that hangs."""
     preload()
     finish = Study.finish
 
@@ -146,12 +146,13 @@ def test_planted_faults_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         def strike(name: str) -> list[str]:
             return faults.strike(bench, "single", tmp_path / name, random.Random(0))[1]
 
-        assert strike("nothing") == []
+        bench.left_alone("single")
         monkeypatch.setattr(Study, "finish", finish_and_spoil)
         spoilt = strike("spoilt")
         for found in ("^lost .* is missing", "^lost .*: val_loss is 9.0 and was", "^tracebacks in the output"):
             assert sum(re.search(found, said) is not None for said in spoilt) == 1, spoilt
+        assert len({said.split()[1].rstrip(":") for said in spoilt if said.startswith("lost")}) == 2, "two trials"
         monkeypatch.setattr(Study, "finish", finish)
         monkeypatch.setattr(Bench, "kill", stop)
-        monkeypatch.setattr(watched_study, "Watch", partial(Watch, 5.0))
+        monkeypatch.setattr(watched_study, "Watch", partial(Watch, 2.0))
         assert [said.partition(" after")[0] for said in strike("hangs")] == ["hangs no end"]
