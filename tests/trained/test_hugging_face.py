@@ -55,6 +55,11 @@ class Both:
     imported: Imported
     folder: Path
 
+    @functools.cached_property
+    def origin(self) -> dict[str, Tensor]:
+        """What becomes of zeros on the way to ours."""
+        return written(self, self.folder / "origin", torch.zeros_like)
+
 
 @pytest.fixture(params=CASES, scope="module")
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
@@ -153,11 +158,10 @@ def test_logits_and_gradients_are_theirs(both: Both, padding: str, tmp_path: Pat
     (theirs * direction).sum().backward()
     # Gradients go the way of the weights: through files. What is not a gradient is taken away again.
     gradients = written(both, tmp_path / "gradients", gradient)
-    origin = written(both, tmp_path / "origin", torch.zeros_like)
     for name, parameter in both.ours.named_parameters():
         assert parameter.grad is not None, name
         torch.testing.assert_close(
-            parameter.grad, gradients[name] - origin[name], **close, msg=lambda text, name=name: f"{name}: {text}"
+            parameter.grad, gradients[name] - both.origin[name], **close, msg=lambda text, name=name: f"{name}: {text}"
         )
 
 

@@ -87,6 +87,8 @@ BYTES = 4
 LENGTH, WIDTH, HEADS, CLASSES = 200, 64, 2, 3
 BATCHES = 2, 4
 LARGE_BATCHES = 12, 20
+DEEP = {"she", "bigbird"}
+"""Blocks of which one layer has more temporary memory than three of them keep."""
 LARGE = {"she", "generative", "gmm"}
 """Blocks with large tensors that do not grow with the batch: only in a large batch do activations set the peak."""
 
@@ -103,7 +105,8 @@ def equal_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 def model_of(name: str) -> ModelSpec:
     block = BlockSpec.model_validate(named_block(name).block)
     family = "decoder" if block.mixer.causal_form else "encoder"
-    return ModelSpec.model_validate({"family": family, "depth": 6, "width": WIDTH, "heads": HEADS, "block": name})
+    depth = 6 if name in DEEP else 3
+    return ModelSpec.model_validate({"family": family, "depth": depth, "width": WIDTH, "heads": HEADS, "block": name})
 
 
 def train(model: nn.Module, texts: list[Tensor]) -> None:
