@@ -7,11 +7,14 @@ never change a default in a released spec: that would silently change the hash o
 
 from __future__ import annotations
 
+import ast
 import difflib
 import functools
 import hashlib
 import importlib
 import importlib.metadata
+import inspect
+import itertools
 import json
 import math
 import pkgutil
@@ -78,7 +81,7 @@ class Spec(BaseModel):
 
     __slots__ = ("_form", "_graph", "_text")  # cached canonical form, structure and JSON; specs share nested specs
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     value_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that affect only values, such as initial values and learning rates, but not the graph."""
@@ -88,6 +91,20 @@ class Spec(BaseModel):
         schema = handler(source)
         _bound_numbers(schema)
         return schema
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """With the text below each field as its description.
+
+        Pydantic's `use_attribute_docstrings` reads the source of every class whenever it is imported, which takes as
+        long as all else that makes the class.
+        """
+        plain = handler(schema)
+        fields = handler.resolve_ref_schema(plain).get("properties", {})
+        for name, text in _texts(cls).items():
+            if name in fields:
+                fields[name] = {**fields[name], "description": fields[name].get("description", text)}
+        return plain
 
     @model_validator(mode="before")
     @classmethod
@@ -182,6 +199,41 @@ def _booleans_for_numbers(spec: type[Spec], value: Mapping[Any, Any]) -> Iterato
         if isinstance(item, bool) and name in spec.model_fields and _is_number(spec.model_fields[name].annotation):
             error = PydanticCustomError("boolean", "a number is expected here")
             yield InitErrorDetails(type=error, loc=(name,), input=item)
+
+
+def _texts(cls: type) -> dict[str, str]:
+    """The text below each field of a class, in its source or in that of a class from which it has the field."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        own = inspect.get_annotations(base)
+        texts = _texts_of_module(base.__module__).get(base.__qualname__, {}) if issubclass(base, Spec) else {}
+        found = {name: text for name, text in found.items() if name not in own} | texts
+    return found
+
+
+@functools.cache
+def _texts_of_module(name: str) -> dict[str, dict[str, str]]:
+    """The texts below the fields of each class of a module, by the qualified name of the class."""
+    try:
+        waiting: list[tuple[str, ast.AST]] = [("", ast.parse(inspect.getsource(sys.modules[name])))]
+    except (KeyError, OSError, TypeError, SyntaxError):  # typed at a prompt, or made without a file
+        return {}
+    found: dict[str, dict[str, str]] = {}
+    while waiting:
+        path, node = waiting.pop()
+        if isinstance(node, ast.ClassDef):
+            found[path.removesuffix(".")] = {
+                field.target.id: inspect.cleandoc(text.value.value)
+                for field, text in itertools.pairwise(node.body)
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+                if isinstance(text.value.value, str)
+            }
+        for child in ast.iter_child_nodes(node):
+            named = isinstance(child, ast.ClassDef | ast.FunctionDef)
+            inner = "<locals>." if isinstance(child, ast.FunctionDef) else ""
+            waiting.append((f"{path}{child.name}.{inner}" if named else path, child))
+    return found
 
 
 def _is_number(annotation: Any) -> bool:

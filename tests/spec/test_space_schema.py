@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from jsonschema import Draft7Validator
 from plain_specs import SPACE, Plain, models
+from pydantic import Field
 from ruamel.yaml import YAML
 
 from ablate.designs.fixed import LeaveOneOutSpec
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.pack import DenseSpec, ReparametrisedSpec
-from ablate.spec.base import Kinded
+from ablate.spec.base import Kinded, Spec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names, shipped_spaces
 from ablate.spec.paths import assign
@@ -104,6 +105,25 @@ def test_every_field_of_every_spec_is_described() -> None:
     for name, body in shipped()["$defs"].items():
         for field, node in body.get("properties", {}).items():
             assert described(node), f"{name}.{field}"
+
+
+def test_the_text_below_a_field_is_its_description_wherever_the_class_is_made() -> None:
+    class Wide(Spec):
+        width: int = 1
+        """In channels,
+        not in heads."""
+        depth: int = 1
+        """In blocks."""
+
+    class Deep(Wide):
+        depth: int = 2
+        other: int = Field(3, description="Its own.")
+        """Not this."""
+
+    fields = Deep.model_json_schema()["properties"]
+    assert {name: field.get("description") for name, field in fields.items()} == {
+        "width": "In channels,\nnot in heads.", "depth": None, "other": "Its own."
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("file", sorted(shipped_spaces().glob("*.yaml")), ids=lambda file: file.stem)
