@@ -233,22 +233,6 @@ def test_pruners_watch_the_rows_as_they_come(own: Workplace) -> None:
     eventually(lambda: not commands(own))
 
 
-@pytest.mark.ray
-@pytest.mark.timeout(600)
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.*")
-@pytest.mark.filterwarnings("ignore::FutureWarning:ray.*")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_ray_runs_a_trainer_with_the_same_numbers(own: Workplace, tmp_path: Path) -> None:
-    done = wait_for(own.start(*study(own, "--engine", "ray", "--address", "local", "--workers", "1")))
-    assert counts(done) == {"trials": 4, "trained": 4, "reused": 0, "failed": 0, "diverged": 0, "pruned": 0}
-    there = {key: (metrics, *curve) for key, (_, metrics, _, *curve) in own.trials("finished").items()}
-    own.store.rename(tmp_path / "ray.db")
-    own.call(*study(own))
-    here = {key: (metrics, *curve) for key, (_, metrics, _, *curve) in own.trials("finished").items()}
-    assert there == here
-
-
 def test_what_needs_a_model_is_refused_or_absent(own: Workplace) -> None:
     own.call(*study(own))
     for command in (("cost", "own.yaml"), ("data", "own.yaml"), ("plan", "own.yaml", "--on", "h100")):

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def cluster(forked: None) -> Iterator[Cluster]:
-    """A head that trains nothing, and a node of one core."""
+    """A head that trains nothing, and a node, whose resources say which engine may have a place on it."""
     from ray_samples import node, small_cluster
 
     with small_cluster() as made:
-        made.add_node(**node(1, resources={"slice": 1}))
+        made.add_node(**node(4, resources=dict.fromkeys(("slice", "pair", "late", "packs"), 1)))
         yield made
 
 
@@ -41,7 +41,7 @@ def ray_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def trainer(cluster: Cluster, ray_folder: Path) -> Iterator[Listening]:
-    """Two halves of a core, with checkpoints."""
+    """Two halves of a slice, with checkpoints."""
     from ray_engines import two_placements
 
     with two_placements(cluster, ray_folder) as made:

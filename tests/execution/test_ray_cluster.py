@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from cli_runs import Workplace
 from engine_samples import SPACE, planner
+from own_trainers import space as own_space
+from own_trainers import write_script
 from ray.cluster_utils import Cluster
 from ray_engines import RAY_MARKS, Listening, begun, drive
 from ray_samples import (
     POPULATION,
     ended,
     job,
-    joined,
     listen,
     numbers,
     points,
@@ -57,9 +58,8 @@ def test_with_json_standard_output_is_one_object_and_no_file_of_the_folder_stand
     (tmp_path / "noisy.py").write_text("import os\nprint('printed')\nos.write(1, b'written past Python\\n')\n")
     for name in ("ablate", "copy", "yaml"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the working folder')\n")
-    where = ("--engine", "ray", "--address", cluster.address)
-    with joined(cluster, 1):  # warm workers of the other tests may hold the only core
-        trained = place.run("study", place.space(seeds=1), *where, "--plugin", "noisy.py", "--json")
+    where = ("--engine", "ray", "--address", cluster.address, "--workers", "1")
+    trained = place.run("study", place.space(seeds=1), *where, "--plugin", "noisy.py", "--json")
     assert trained.code == 0, trained.err
     assert json.loads(trained.out)["trained"] == 3
     assert {"printed", "written past Python"} <= set(trained.err.splitlines())
@@ -94,8 +94,25 @@ def test_the_same_space_gives_the_same_variants_trials_and_numbers(
         assert len(workers) <= 2, "actors stay warm from one trial to the next"
 
 
+def test_a_trainer_of_the_user_gives_the_same_numbers(cluster: Cluster, tmp_path: Path) -> None:
+    place = Workplace(tmp_path, tmp_path / "cache")
+    write_script(tmp_path)
+    plain = own_space(name="sample", design={"kind": "leave_one_out", "seeds": 1})
+    (tmp_path / "own.yaml").write_text(json.dumps(plain))
+    study, found = ("study", "own.yaml", "--workers", "1", "--json"), []
+    for done in (
+        place.run(*study, "--engine", "ray", "--address", cluster.address),
+        place.call(*study, "--store", "here.db"),
+    ):
+        assert (done.code, done.last_object["trained"]) == (0, 2), done.err
+    for file in (place.store, tmp_path / "here.db"):
+        with open_store(file) as opened:
+            found.append(numbers(opened))
+    assert found[0] == found[1]
+
+
 def test_what_a_search_prunes_is_ended_by_rays_scheduler(trainer: Listening, ray_folder: Path, store: Store) -> None:
-    steps = 1000
+    steps = 600
     search = {
         "kind": "search",
         "sampler": "random",

@@ -119,16 +119,13 @@ def test_a_trial_in_two_processes_resumes_when_one_dies_and_has_the_losses_of_on
     resources = ResourcesSpec(
         cpus=0.5, memory=0.1, custom={pair: 1}, checkpoint_every=every, checkpoint_dir=storage, shard=True
     )
-    with (
-        joined(cluster, 1, resources={pair: 1}),
-        RayEngine(
-            RunOptions(
-                cache=ray_folder / "cache", device="cpu", resources=resources, address=cluster.address, plugins=files
-            ),
-            ranks=2,
-        ) as engine,
-    ):
-        assert engine.size == 1, "two halves of a core"
+    with RayEngine(
+        RunOptions(
+            cache=ray_folder / "cache", device="cpu", resources=resources, address=cluster.address, plugins=files
+        ),
+        ranks=2,
+    ) as engine:
+        assert engine.size == 1
         engine.submit(job(311, wanted))
         before = listen(engine, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 2 * every)
         (first,) = begun(before)
@@ -200,28 +197,27 @@ def test_a_killed_driver_continues_where_it_was_from_checkpoints_and_brings_plug
             return []
         return [key for key, (state, curve) in known.items() if state is TrialState.RUNNING and len(curve) > 6]
 
-    with joined(cluster, 1, resources={"late": 1}):
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
-            while not middle(before := states()):
-                assert driver.poll() is None
-                time.sleep(0.02)
-            driver.kill()
-        key = middle(before)[0]
-        (planned,) = (planned for planned in make_plan(planner(ray_folder, **LONG)).trials if planned.key == key)
-        left_by_anyone = f"*/{job_key(job(1, planned))}_*"
-        (left,) = (ray_folder / "checkpoints").glob(left_by_anyone)
-        broken = left / "checkpoint_999999"  # as if the driver had died while a node wrote
-        broken.mkdir()
-        (broken / "state.pt").write_bytes(saved({"step": torch.zeros(1000)})[:1000])
-        files = [plugin(ray_folder, "follows")]
-        with RayEngine(
-            RunOptions(
-                cache=ray_folder / "cache", device="cpu", resources=ANYWHERE, address=cluster.address, plugins=files
-            ),
-            name="sample",
-        ) as again:
-            Path(files[0]).unlink()
-            result = drive(again, store, ray_folder, **LONG)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
+        while not middle(before := states()):
+            assert driver.poll() is None
+            time.sleep(0.02)
+        driver.kill()
+    key = middle(before)[0]
+    (planned,) = (planned for planned in make_plan(planner(ray_folder, **LONG)).trials if planned.key == key)
+    left_by_anyone = f"*/{job_key(job(1, planned))}_*"
+    (left,) = (ray_folder / "checkpoints").glob(left_by_anyone)
+    broken = left / "checkpoint_999999"  # as if the driver had died while a node wrote
+    broken.mkdir()
+    (broken / "state.pt").write_bytes(saved({"step": torch.zeros(1000)})[:1000])
+    files = [plugin(ray_folder, "follows")]
+    with RayEngine(
+        RunOptions(
+            cache=ray_folder / "cache", device="cpu", resources=ANYWHERE, address=cluster.address, plugins=files
+        ),
+        name="sample",
+    ) as again:
+        Path(files[0]).unlink()
+        result = drive(again, store, ray_folder, **LONG)
     finished = [key for key, (state, _) in before.items() if state is TrialState.FINISHED]
     assert (result.trained, result.reused) == (3 - len(finished), len(finished))
     after = states()
@@ -243,23 +239,22 @@ def test_a_pack_of_a_dead_driver_continues_and_completed_members_leave_it(
     pack = replace(job(1, wanted), members=members)
     storage = str(ray_folder / "packs")
     resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"packs": 1}, checkpoint_every=100, checkpoint_dir=storage)
-    with joined(cluster, 1, resources={"packs": 1}):
-        with RayEngine(
-            RunOptions(cache=ray_folder / "cache", device="cpu", resources=resources, address=cluster.address),
-            name="packed",
-        ) as first:
-            assert first.resumable_packs() == []
-            first.submit(pack)
-            before = points(listen(first, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 300))
-        with RayEngine(
-            RunOptions(cache=ray_folder / "cache", device="cpu", resources=resources, address=cluster.address),
-            name="packed",
-        ) as second:
-            assert second.resumable_packs() == [ResumablePack(("k0", "k1", "k2"), frozenset({"k0", "k1", "k2"}))]
-            second.submit(pack)
-            second.stop(1, 1)
-            curve = points(listen(second, ended(1)))
-        assert RayEngine.resumable_packs(second) == [], "no later plan resumes from it"
+    with RayEngine(
+        RunOptions(cache=ray_folder / "cache", device="cpu", resources=resources, address=cluster.address),
+        name="packed",
+    ) as first:
+        assert first.resumable_packs() == []
+        first.submit(pack)
+        before = points(listen(first, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 300))
+    with RayEngine(
+        RunOptions(cache=ray_folder / "cache", device="cpu", resources=resources, address=cluster.address),
+        name="packed",
+    ) as second:
+        assert second.resumable_packs() == [ResumablePack(("k0", "k1", "k2"), frozenset({"k0", "k1", "k2"}))]
+        second.submit(pack)
+        second.stop(1, 1)
+        curve = points(listen(second, ended(1)))
+    assert RayEngine.resumable_packs(second) == [], "no later plan resumes from it"
     told = [point.seconds for point in before if point.step <= 200]
     assert [point.seconds for point in curve][: len(told)] == told
     assert curve[-1].step == 600
