@@ -24,8 +24,7 @@ from ablate.store.records import Mark
 NAMES = ("baseline", "norm=none")
 
 
-@pytest.fixture
-def exported(store: Store, tmp_path: Path) -> Path:
+def export(store: Store, folder: Path) -> Path:
     """A study with trials of every kind, in a file."""
     begin(store, NAMES, 3, "simplify_block")
     for seed in range(2):
@@ -34,9 +33,23 @@ def exported(store: Store, tmp_path: Path) -> Path:
     store.record_outcome(outcome("baseline", 2, TrialState.DIVERGED), HERE)
     start(store, "norm=none", 2)
     store.marks.put("study", "simplify_block", Mark(starred=True, tags=("paper",), note="\u2028 look \ud800"))
-    file = tmp_path / "moved.zip"
+    file = folder / "moved.zip"
     store.export_study("simplify_block", file)
     return file
+
+
+@pytest.fixture
+def exported(store: Store, tmp_path: Path) -> Path:
+    """That file, from a store on each backend."""
+    return export(store, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That file, for tests of the file alone."""
+    folder = tmp_path_factory.mktemp("moved")
+    with open_store(folder / "store.db") as store:
+        return export(store, folder)
 
 
 def content(store: Store) -> dict[str, object]:
@@ -108,13 +121,13 @@ def test_trials_that_both_stores_have_are_not_doubled(store: Store, exported: Pa
             other.import_study(exported)
 
 
-def test_other_results_of_the_same_trial_are_refused(exported: Path, tmp_path: Path) -> None:
+def test_other_results_of_the_same_trial_are_refused(moved: Path, tmp_path: Path) -> None:
     with open_store(tmp_path / "other.db") as other:
         begin(other, NAMES, 3, "mine")
         other.record_outcome(replace(outcome("baseline", 0), metrics={"val_loss": 9.0}), HERE)
         before = other.trial(digest(("baseline", 0)))
         with pytest.raises(StoreError, match="a trial with another `metrics`"):
-            other.import_study(exported)
+            other.import_study(moved)
         assert [study.name for study in other.studies()] == ["mine"]
         assert other.trial(digest(("baseline", 0))) == before
 
@@ -127,8 +140,8 @@ def test_other_results_of_the_same_trial_are_refused(exported: Path, tmp_path: P
         *[(f"{member}.jsonl", "changed") for member in ("curves", "studies")],
     ],
 )
-def test_a_damaged_file_is_refused(exported: Path, tmp_path: Path, member: str, damage: str) -> None:
-    with zipfile.ZipFile(exported) as archive:
+def test_a_damaged_file_is_refused(moved: Path, tmp_path: Path, member: str, damage: str) -> None:
+    with zipfile.ZipFile(moved) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     text = members.pop(member)
     if damage == "changed":
@@ -166,7 +179,7 @@ def tamper(
     return file
 
 
-def test_a_variant_of_an_earlier_version_lacks_fields_that_came_later(exported: Path, tmp_path: Path) -> None:
+def test_a_variant_of_an_earlier_version_lacks_fields_that_came_later(moved: Path, tmp_path: Path) -> None:
     """Its hash leaves out defaults, so it is the same variant; another value of a field that both have is refused."""
 
     def forget(rows: list[Any]) -> None:
@@ -179,9 +192,9 @@ def test_a_variant_of_an_earlier_version_lacks_fields_that_came_later(exported: 
     with open_store(tmp_path / "other.db") as other:
         begin(other, NAMES, 3, "mine")
         with pytest.raises(StoreError, match="another of the variants"):
-            other.import_study(tamper(exported, tmp_path / "contradicting.zip", "variants.jsonl", contradict))
+            other.import_study(tamper(moved, tmp_path / "contradicting.zip", "variants.jsonl", contradict))
         known = [other.variant(of.hash) for of in other.study("mine").variants]
-        assert other.import_study(tamper(exported, tmp_path / "earlier.zip", "variants.jsonl", forget))[0]
+        assert other.import_study(tamper(moved, tmp_path / "earlier.zip", "variants.jsonl", forget))[0]
         assert [other.variant(of.hash) for of in other.study("mine").variants] == known
 
 
@@ -208,7 +221,7 @@ def test_a_variant_of_an_earlier_version_lacks_fields_that_came_later(exported: 
     ],
 )
 def test_a_value_that_no_store_holds_is_refused_whatever_its_hash(
-    exported: Path, store: Store, tmp_path: Path, member: str, column: str, value: object
+    moved: Path, tmp_path: Path, member: str, column: str, value: object
 ) -> None:
     def change(rows: list[Any]) -> None:
         if column == "twice":
@@ -220,25 +233,25 @@ def test_a_value_that_no_store_holds_is_refused_whatever_its_hash(
         for row in rows:
             row[column] = value
 
-    tampered = tamper(exported, tmp_path / "t.zip", f"{member}.jsonl", change)
-    store.delete_study("simplify_block")
-    with pytest.raises(StoreError, match="not a whole exported study"):
-        store.import_study(tampered)
-    assert store.studies() == []
+    tampered = tamper(moved, tmp_path / "t.zip", f"{member}.jsonl", change)
+    with open_store(tmp_path / "other.db") as other:
+        with pytest.raises(StoreError, match="not a whole exported study"):
+            other.import_study(tampered)
+        assert other.studies() == []
 
 
-def test_a_file_that_expands_far_is_refused_before_it_is_unpacked(exported: Path, tmp_path: Path) -> None:
-    bomb = tamper(exported, tmp_path / "bomb.zip", "marks.jsonl", lambda rows: rows, padding=b"\n" * (64 << 20))
+def test_a_file_that_expands_far_is_refused_before_it_is_unpacked(moved: Path, tmp_path: Path) -> None:
+    bomb = tamper(moved, tmp_path / "bomb.zip", "marks.jsonl", lambda rows: rows, padding=b"\n" * (64 << 20))
     with open_store(tmp_path / "other.db") as other, pytest.raises(StoreError, match=r"67,\d+,\d+ bytes unpacked"):
         other.import_study(bomb)
     assert sorted(path.name for path in tmp_path.parent.iterdir() if path.name == "evil") == []
 
 
-def test_every_byte_of_the_file_counts(exported: Path, tmp_path: Path) -> None:
+def test_every_byte_of_the_file_counts(moved: Path, tmp_path: Path) -> None:
     """A flipped byte is refused, or changes nothing: some bytes of a zip file say nothing."""
-    whole = exported.read_bytes()
+    whole = moved.read_bytes()
     with open_store(tmp_path / "reference.db") as other:
-        other.import_study(exported)
+        other.import_study(moved)
         reference = content(other)
     for place in range(0, len(whole), max(1, len(whole) // 40)):
         flipped = tmp_path / "flipped.zip"
