@@ -70,8 +70,8 @@ class Server:
         self._start()
 
     def close(self) -> None:
-        """End."""
-        self._process.terminate()
+        """End, whoever is still connected."""
+        self._process.send_signal(signal.SIGINT)
         self._process.communicate(timeout=300)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import socket
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def rank_group(
             assert process.stdin is not None, "it has a pipe"
             pickle.dump(orders, process.stdin)
             process.stdin.flush()  # the pipe stays open: when it breaks, the rank ends
-            threading.Thread(target=_watch, args=(process, closing), daemon=True).start()
+            threading.Thread(target=_watch, args=(process, closing, folder), daemon=True).start()
         stack.callback(closing.set)
         yield stack.enter_context(_join(meeting, settings, 0, silent_seconds))
 
@@ -116,11 +117,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _watch(process: subprocess.Popen[bytes], closing: threading.Event) -> None:
-    """End this process if another rank dies: NCCL would wait for it. The job resumes in another worker."""
+def _watch(process: subprocess.Popen[bytes], closing: threading.Event, folder: str) -> None:
+    """End this process if another rank dies: NCCL would wait for it. The job resumes in another worker.
+
+    Nothing is put in order then but the folder, which would stay.
+    """
     if process.wait() and not closing.is_set():
         sys.stderr.write(f"the process {process.pid} of a trial on several devices ended with {process.returncode}\n")
         sys.stderr.flush()
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
 

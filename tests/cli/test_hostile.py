@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,15 @@ def test_a_store_that_a_command_changes_is_a_loss(store: bytes, tmp_path: Path) 
     ],
 )
 def test_the_exit_code_is_1_if_any_count_but_tried_is_not_0(
-    verdict: str, text: bytes, store: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    verdict: str,
+    text: bytes,
+    store: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     planted = Case("line", ("kinds", "--plugin", "plugin.py"), {"plugin.py": text})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # what went wrong stays for a look
     monkeypatch.setattr(hostile, "tiny_store", lambda _: store)
     monkeypatch.setattr(hostile, "preload", lambda *_: None)
     monkeypatch.setattr(hostile, "cases", lambda store, kinds: st.just(planted))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -44,7 +45,11 @@ CHANGES = {
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(folder: Path, store: Store) -> None:
+def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(
+    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "temporary"))
+    (folder / "temporary").mkdir()
     resources = ResourcesSpec(checkpoint_every=10)
     log = KillsARank(26, folder)
     plan = make_plan(planner(folder, **CHANGES))
@@ -59,6 +64,7 @@ def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(folder: P
     assert log.killed == 1
     assert [outcome.state.value for outcome in log.outcomes] == ["finished"] * 2
     assert [told for told, *_ in log.told].count("lost") == 1
+    assert list((folder / "temporary").iterdir()) == []
     for trial in plan.trials:
         job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
         alone = [
