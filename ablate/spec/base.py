@@ -230,9 +230,10 @@ def _texts_of_module(name: str) -> dict[str, dict[str, str]]:
                 if isinstance(text.value.value, str)
             }
         for child in ast.iter_child_nodes(node):
-            named = isinstance(child, ast.ClassDef | ast.FunctionDef)
-            inner = "<locals>." if isinstance(child, ast.FunctionDef) else ""
-            waiting.append((f"{path}{child.name}.{inner}" if named else path, child))
+            inner = path
+            if isinstance(child, ast.ClassDef | ast.FunctionDef):
+                inner += f"{child.name}." if isinstance(child, ast.ClassDef) else f"{child.name}.<locals>."
+            waiting.append((inner, child))
     return found
 
 

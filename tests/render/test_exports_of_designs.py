@@ -34,12 +34,12 @@ STUDIES: dict[str, dict[str, Any]] = {
     "leave_one_out": {},
     "add_one_in": {"variants": {"bare": {"values": "identity", "norm": "none"}}, "design": {"plainest": "bare"}},
     "grid": {},
-    "fractional": {"design": {"resolution": "III"}},
+    "fractional": {"design": {"seeds": 2, "resolution": "III"}},
     "sweep": {"design": {"path": "model.width", "values": [8, 16]}},
     "sweep of a rate": {"design": {"kind": "sweep", "path": "block.mlp.ratio", "values": [0.5, 2]}},
     "ladder": {"design": {"rungs": [1, 2], "width_per_depth": 8, "target": 1}},
     "search": {"design": {"points": 4, "confirm": 2, **RANGES}},
-    "simplify": {"design": {"confirm": 2}},
+    "simplify": {"design": {"seeds": 2, "confirm": 2}},
     "tune": {"tune": {LR: [1e-3, 3e-3], "block.mlp": ["gated", "plain"], "seeds": 1}},
     "tuned": {"tuned": {LR: {"baseline": 1e-3, "values=identity": 2e-3, "norm=none": 3e-3}}},
     "budgets": {"budgets": [1, 2, 3]},
@@ -92,7 +92,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     Kept.runs.clear()
     changes = STUDIES[request.param]
     kind = request.param if request.param in DESIGNS.members() else "leave_one_out"
-    design = {"kind": kind, "seeds": 2, **changes.get("design", {})}
+    design = {"kind": kind, "seeds": 1, **changes.get("design", {})}
     watching = TrackingObserver("sample", [KeepingTracker(argument="x")], print)
     with open_store(tmp_path / "store.db") as opened:
         made = planner(tmp_path, **{**changes, "design": design})
