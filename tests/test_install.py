@@ -233,13 +233,16 @@ def test_the_core_packages_are_enough_to_run_and_report_a_study(bare: BareWorkpl
     file.write_text(file.read_text().replace("leave_one_out", "grid"))  # a grid has importances, by fANOVA
     study = bare.run("study", file.name, "--workers", "1", "--json")
     assert (study.code, study.last_object["trained"]) == (0, 4), study.err
-    report = bare.run("report", "tiny", "--format", "html", "--out", "report")
+    commands = (
+        ("report", "tiny", "--format", "html", "--out", "report"),
+        ("export", "tiny", "--optuna", "sqlite:///o.db"),
+    )
+    report, export = bare.series(*commands)
     assert (report.code, report.err) == (0, "Without figures: run `pip install 'ablate-blocks[figures]'`.\n")
     assert [path.name for path in (bare.folder / "report").iterdir()] == ["tiny.html"]
     page = (bare.folder / "report" / "tiny.html").read_text()
     assert "<figure" not in page
     assert "fANOVA) needs optuna, sklearn, cmaes" in page
-    export = bare.run("export", "tiny", "--optuna", "sqlite:///optuna.db")
     assert export.code == 2
     assert re.search(r"needs optuna, .* Run `pip install\s+'ablate-blocks\[search\]'`", export.err)
 

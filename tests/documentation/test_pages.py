@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,16 +185,11 @@ def test_every_family_has_a_page_that_shows_how_to_write_a_kind() -> None:
     assert sorted(listed) == sorted(FAMILIES)
 
 
-def test_a_package_brings_its_task_by_an_entry_point(tmp_path: Path, cache: Path) -> None:
-    (task,) = (block for block in blocks(TEXTS["docs/how-to/own-task.md"]) if block.title == "my_task.py")
-    (tmp_path / "my_task.py").write_text(task.text, encoding="utf-8")
-    about = tmp_path / "reversing-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: reversing\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[ablate.tasks]\nreverse = my_task:ReverseSpec\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from ablate.cli.app import app; app(['kinds', 'tasks'])"
-    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "Say a random text backwards" in found.stdout, found.stderr
+def test_packages_bring_kinds_by_the_entry_points_that_the_page_names() -> None:
+    """How one is loaded: tests/cli/test_check.py."""
+    named = re.findall(r'^\[project.entry-points."ablate\.(\w+)"\]$', TEXTS["docs/how-to/own-task.md"], re.MULTILINE)
+    assert named
+    assert set(named) <= {name for name, family in FAMILIES.items() if family.entry_points == f"ablate.{name}"}
 
 
 def test_my_question_is_one_file_everywhere(tmp_path: Path) -> None:
