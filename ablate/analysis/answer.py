@@ -76,6 +76,11 @@ class Answer:
     relative: bool
 
     @property
+    def quantity(self) -> str:
+        """What verdicts are on: the metric of the objective, of a suite the mean score."""
+        return self.metric if self.suite is None else f"mean {self.metric}"
+
+    @property
     def parts_note(self) -> str:
         """The letters of labels with what they stand for: `A: the normalisation; B: the value projection`."""
         return "; ".join(f"{letter}: {part}" for letter, part in self.parts.items())

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ablate.spec.activations import LABELS
 from ablate.spec.design import BASELINE, split_axis
 from ablate.spec.paths import short_path, without_texts
 from ablate.store.records import StudyRecord, VariantRecord
@@ -34,6 +35,10 @@ _PARTS = {
 """Path to the name of its part. Other parts are called by the last word of their path."""
 _KINDS_OF = {"block.mixer.shaping": "{value} {mixer}"}
 """Path to what its values are called, where value and last word of the path would say the same thing twice."""
+_WORDS = {"lr": "learning rate"}
+"""Last words of paths that are not words of a reader."""
+_VALUES: Mapping[str, Mapping[str, str]] = {"activation": {str(name): of for name, of in LABELS.items()}}
+"""Last words of paths to what their values are called."""
 NOTHING = (None, False, "none", "identity")
 """Values that stand for no part, with 0, which equals False."""
 _LIMITS = ("window",)
@@ -201,15 +206,20 @@ def _axis_words(place: str, largest: float) -> str:
 def _value(setting: str) -> str:
     """`training.optimizer.lr=0.0048765` as `lr 0.00488`."""
     path, _, value = setting.partition("=")
-    return f"{path.rpartition('.')[2].replace('_', ' ')} {_number(value)}".strip()
+    return f"{_last_words(path)} {_number(value)}".strip()
+
+
+def _last_words(path: str) -> str:
+    last = path.rpartition(".")[2]
+    return _WORDS.get(last, last.replace("_", " "))
 
 
 def setting_titles(names: Iterable[str]) -> dict[str, str]:
     """Switches and spec paths in a few words, different ones: `query_key_norm` as `query key norm`, a path by its end.
 
-    `training.optimizer.lr` is `lr`, unless another path ends so: then it is `optimizer lr`.
+    `training.optimizer.lr` is `learning rate`, unless another path ends so: then it is `optimizer learning rate`.
     """
-    parts = {name: name.split(".") for name in names}
+    parts = {name: [*name.split(".")[:-1], _last_words(name)] for name in names}
     most = max(map(len, parts.values()), default=0)
     ends = [{name: " ".join(words[-n:]).replace("_", " ") for name, words in parts.items()} for n in range(1, most + 1)]
     known = [Counter(of.values()) for of in ends]
@@ -260,13 +270,21 @@ _EXPLAINED = re.compile(r"(?P<text>.+) \((?P<meaning>[^()]+)\)")
 
 
 def meanings_of(record: StudyRecord) -> dict[str, str]:
-    """The names that the texts of a study explain in brackets at their end, with what they mean.
+    """What the names mean that texts of a study explain in brackets at their end, and what the baseline of a search is.
 
     `replaces: the block by SAS (no attention skip)` calls a variant SAS, and means that it has no attention skip.
     """
     texts = (text for held in without_texts(record.space)[1].values() for text in held.values())
     found = filter(None, map(_EXPLAINED.fullmatch, texts))
-    return {match["text"].rpartition(" by ")[2]: match["meaning"] for match in found}
+    said = {match["text"].rpartition(" by ")[2]: match["meaning"] for match in found}
+    return {BASELINE: _baseline_point(record), **said} if record.traits.finds_best else said
+
+
+def _baseline_point(record: StudyRecord) -> str:
+    """What the baseline of a search has of all that its points change: `ReLU activation, learning rate 0.004`."""
+    parts = dict.fromkeys(part for change in changes_of(record).values() for part in change.parts)
+    replaced = (part.partition(" → ")[0].removeprefix("the ") for part in parts if " → " in part)
+    return ", ".join(dict.fromkeys(replaced))
 
 
 def _unexplained(texts: Mapping[str, str]) -> Mapping[str, str]:
@@ -309,8 +327,9 @@ def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
     ordinary = {path: values for path, values in paths.items() if not path.startswith("model.exceptions")}
     replaced, removed, added, numbers, others = list[str](), list[str](), list[str](), list[str](), list[str]()
     for path, (before, after) in (ordinary or paths).items():
-        was, now = _word(before), _word(after)
-        last = path.rpartition(".")[2].replace("_", " ")
+        last = _last_words(path)
+        called = _VALUES.get(last, {})
+        was, now = (called.get(word, word) if isinstance(word, str) else word for word in map(_word, (before, after)))
         if path == "block" and isinstance(before, Mapping) and isinstance(after, Mapping):
             was, now = _word(before.get("mixer")), _word(after.get("mixer"))
             if was != now:

@@ -85,11 +85,10 @@ class ClaimVerdict:
     def so_far(self) -> str:
         """What is known of an undecided difference, as a clause; empty for any other claim."""
         known = self.evidence
-        if self.verdict != "undecided" or None in map(known.get, ("difference", "low", "high", "margin")):
+        if self.verdict != "undecided" or None in map(known.get, ("difference", "margin")):
             return ""
         write = functools.partial(fixed, decimals=decimals_for(known["margin"], ()), sign=True)
-        ends = f"{write(known['low'])} to {write(known['high'])}"
-        return f"so far {write(known['difference'])}, 95 % interval {ends}, margin {known['margin']:g}"
+        return f"so far {write(known['difference'])}, margin {known['margin']:g}"
 
     def own_margin(self, margin: float) -> str:
         """That its margin is another than that of its study, as a clause; empty if it is the same, or has none."""

@@ -12,8 +12,10 @@ that a trial of the study finished with, as it does in a search.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Literal
 
 from ablate.analysis.changes import effect_titles
@@ -30,10 +32,12 @@ from ablate.stats import (
     Effects,
     Factor,
     Importance,
+    Interval,
     Observation,
     SeedPlan,
     estimate_effects,
     importances,
+    mean_interval,
 )
 from ablate.store.records import StudyRecord, VariantRecord
 
@@ -41,6 +45,8 @@ Side = Literal["worse", "better", "worse than the sum", "better than the sum", "
 _ROUNDING = 1e-9
 MOST_TERMS = 1_500
 """Above this number of effects only main effects are estimated."""
+_LEAST_LETTERS = 4
+"""Letters of a word by which a question may name a setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,7 @@ class StudyEffects:
         chosen: Whether the design chose variants by results, so that settings that did well occur in more of them.
         withheld: Why no effect is on any side yet, as a clause: trials are missing, or no model has learnt enough.
         titles: Names of effects, aliases and unseen ones to what they are in words.
+        asked: Names of the interactions whose two settings the question of the study names.
     """
 
     metric: str
@@ -130,6 +137,13 @@ class StudyEffects:
     chosen: bool
     withheld: str = ""
     titles: Mapping[str, str] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
+
+    def ranked(self, rows: Iterable[EffectRow]) -> list[EffectRow]:
+        """Effects in the order of a reader: what the question asks for, what is decided, the largest."""
+        return sorted(
+            rows, key=lambda row: (row.name not in self.asked, self.side(row) == "undecided", -abs(row.estimate))
+        )
 
     def is_worse(self, change: float) -> bool:
         """Whether a change of the metric is for the worse."""
@@ -152,17 +166,12 @@ class StudyEffects:
         return "worse" if self.is_worse(row.estimate) else "better"
 
     def open_because(self, row: EffectRow) -> str:
-        """What its bounds leave open about an undecided effect, as a clause; empty if `withheld` leaves all open."""
+        """Why an undecided effect has no interval with two ends, as a clause; empty if it has one."""
         if self.side(row) != "undecided" or self.withheld:
             return ""
         if row.bounds is None:
             return "too few trials for an interval"
-        if not all(map(math.isfinite, row.bounds)):
-            return "trials diverged, so one side has no bound"
-        low, high = row.bounds
-        if low > 0 or high < 0:
-            return "not 0, but perhaps less than the margin"
-        return "perhaps 0, perhaps more than the margin"
+        return "" if all(map(math.isfinite, row.bounds)) else "trials diverged, so one side has no bound"
 
 
 def read_effects(store: StudyReader, name: str) -> StudyEffects | None:
@@ -223,6 +232,7 @@ def effects_of(
         )
         for effect in effects.effects
     ]
+    titles = effect_titles(record, [*(row.name for row in rows), *effects.aliased])
     return StudyEffects(
         metric=record.objective["metric"],
         direction=record.objective["direction"],
@@ -240,8 +250,46 @@ def effects_of(
         axes=tuple(factors.axes),
         chosen=record.traits.chooses,
         withheld=next(filter(None, awaited), "") or nothing_learnt_by(record, runs),
-        titles=effect_titles(record, [*(row.name for row in rows), *effects.aliased]),
+        titles=titles,
+        asked=tuple(row.name for row in rows if _asks_for(record.question, row, titles)),
     )
+
+
+def _asks_for(question: str, row: EffectRow, titles: Mapping[str, str]) -> bool:
+    """Whether a question names both settings of an interaction, or of one that cannot be told from it, by a word."""
+
+    def words(text: str) -> set[str]:
+        return {word.removesuffix("s") for word in re.findall(r"[a-z]+", text.lower()) if len(word) >= _LEAST_LETTERS}
+
+    of_pairs = (titles[name].split(" × ") for name in (row.name, *row.aliases) if name.count(":") == 1)
+    return any(all(words(part) & words(question) for part in pair) for pair in of_pairs)
+
+
+def setting_means(
+    record: StudyRecord, runs: Mapping[str, VariantRuns], row: EffectRow
+) -> dict[tuple[bool, ...], Interval]:
+    """The means that an effect is a difference of: whether each of its settings is active, to the mean objective.
+
+    A mean is over the seeds, and at each seed over the settings of the other switches that ended.
+
+    Returns:
+        Nothing where trials are missing or unbalanced, so that the effect is not the difference of these means.
+    """
+    record = main_part(record)
+    worst, switches = worst_value(record, runs), factors_of(record).switches
+    found: dict[tuple[bool, ...], dict[int, list[float]]] = {}
+    for variant in record.variants:
+        own = [(variant.settings[switch], switches[switch][0], setting) for switch, setting in row.settings]
+        if worst is None or any(here not in (first, setting) for here, first, setting in own):
+            continue
+        by_seed = found.setdefault(tuple(here == setting for here, _, setting in own), {})
+        for seed, value in counted_values(runs[variant.name], record.objective["metric"], worst).items():
+            by_seed.setdefault(seed, []).append(value)
+    means = {active: mean_interval(map(fmean, by_seed.values())) for active, by_seed in found.items()}
+    signs = ((one.mean, (-1) ** active.count(False)) for active, one in means.items())
+    contrast = math.fsum(sign * mean for mean, sign in signs if mean is not None)
+    whole = len(means) == 2 ** len(row.settings) and math.isclose(contrast, row.estimate, abs_tol=_ROUNDING)
+    return means if whole else {}
 
 
 def worst_value(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> float | None:

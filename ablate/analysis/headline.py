@@ -66,7 +66,7 @@ def _sentences(
 ) -> tuple[str, ...]:
     if void := [line for line in trust if line.level == "void" and line.replaces_headline]:
         return (f"No answer yet: {void[0].text}.",)
-    if said := (*_effects(report, detail), *_best(groups, report)):  # verdicts on single variants are below it
+    if said := (*_effects(report), *_best(groups, report)):  # verdicts on single variants are below it
         return said
     rows: Rows = {group.key: group.rows for group in groups}
     first, beyond = [*_along(along)], _climbs(groups, report)
@@ -132,9 +132,11 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
     said = f"Best of {others if beside_baseline else len(means)} combinations{beside_baseline}: {words}"
     if row.confirmed and row.awaits:
         yield f"{said}; of its fresh seeds {row.awaits}."
-    elif row.confirmed and shown and shown.difference is not None:
+    elif row.confirmed and shown and shown.difference is not None and row.beside is not None:
         yield f"{said}."
-        yield f"On {plural(len(row.confirmed), 'fresh seed')} {_beats(shown, report)}."
+        own, other = (fixed(value, decimals) for value in (row.beside + shown.difference, row.beside))
+        both = f"its {report.metric} is {own}, the baseline's {other}"
+        yield f"On {plural(len(row.confirmed), 'fresh seed')} {both}: {_beats(shown, report)}."
     else:
         yield f"{said}, {report.metric} {fixed(means[name], decimals)}{beside}; not confirmed on fresh seeds."
 
@@ -142,12 +144,12 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
 def _beats(best: AnswerRow, report: StudyReport) -> str:
     """Whether the best point of a search is shown to be better than the baseline, by the bound of its verdict."""
     if best.bound is None:
-        return "it is undecided whether it beats the baseline"
+        return "undecided which is better"
     size = cost_of(best, report)
     if best.verdict in ("needed", "worse") or report.rule.sign * best.bound < 0:
         within = f", perhaps less than the margin {report.margin:g}" * (best.verdict in ("not needed", "not worse"))
-        return f"it is {size} than the baseline{within}"
-    return f"it is as good as the baseline, {size}"
+        return f"{size}{within}"
+    return f"as good, {size}"
 
 
 def shows_effects(report: StudyReport) -> bool:
@@ -155,48 +157,83 @@ def shows_effects(report: StudyReport) -> bool:
     return report.effects is not None and not report.effects.chosen and reference_of(report) == BASELINE
 
 
-def _effects(report: StudyReport, detail: Detail) -> Iterator[str]:
-    """What each switch does, averaged over the others, and which pairs interact."""
+def _effects(report: StudyReport) -> Iterator[str]:
+    """What each switch does, averaged over the others, and which pairs interact; first what the question asks for."""
     effects = report.effects
     if effects is None or not shows_effects(report):
         return
-    digits = decimals_for(report.margin, ())
-
-    def words(row: EffectRow) -> str:
-        names = (new_part(effects.titles[name]).replace(" × ", " with ") for name in (row.name, *row.aliases))
-        return " or ".join(names)
-
-    def sized(row: EffectRow) -> str:
-        return f"{words(row)} ({fixed(row.estimate, digits, sign=True)})"
-
-    def group(side: Side) -> str:
-        rows = [row for row in by_size if effects.side(row) == side]
-        sizes = side in ("worse", "better")
-        named = [sized(row) if sizes else words(row) for row in rows] if len(rows) <= MOST_NAMED else []
-        is_or_are = "is" if len(rows) == 1 else "are"
-        what = listed(named) if named else f"{len(rows)} of {len(by_size)}"
-        return f"{what} {is_or_are} {_AVERAGES[side]}" if rows else ""
-
-    by_size = sorted(effects.main, key=lambda row: -abs(row.estimate))
     so_far = " so far" if any(row.running for row in report.variants) else ""
-    if all(effects.side(row) == "undecided" for row in by_size):
-        yield f"None of {plural(len(by_size), 'average effect')} is decided{so_far}."
-    else:
-        yield f"On average{so_far}, {'; '.join(filter(None, map(group, _AVERAGES)))}."
+    said = average_sentence(effects, so_far), *pair_sentences(effects)
+    yield from (*said[1:], said[0]) if effects.asked else said
+
+
+def average_sentence(effects: StudyEffects, so_far: str = "") -> str:
+    """What each switch does, averaged over the others."""
+    rows = effects.ranked(effects.main)
+    groups = {side: [row for row in rows if effects.side(row) == side] for side in _AVERAGES}
+    known = {side: of for side, of in groups.items() if of}
+    if known.keys() == {"undecided"}:
+        return f"None of {plural(len(rows), 'average effect')} is decided{so_far}."
+
+    def said(side: Side, of: Sequence[EffectRow]) -> str:
+        sizes = side in ("worse", "better")
+        names = [_pair_words(effects, row) + f" ({_size(effects, row)})" * sizes for row in of]
+        others = sum(len(other) for other in known.values() if other is not of and len(other) <= MOST_NAMED)
+        rest = (
+            f"the other {plural(len(of), 'change')}"
+            if others and others + len(of) == len(rows)
+            else f"{len(of)} of {len(rows)}"
+        )
+        return f"{listed(names) if len(of) <= MOST_NAMED else rest} {'is' if len(of) == 1 else 'are'} {_AVERAGES[side]}"
+
+    return f"On average{so_far}, {'; '.join(said(side, of) for side, of in known.items())}."
+
+
+def pair_sentences(effects: StudyEffects) -> Iterator[str]:
+    """Which pairs of settings interact; only those that the question of the study asks for, if it names any."""
     if not effects.interactions:
         if effects.interactions_left_out:
             yield "Its variants do not tell interactions apart."
+        return
+    asked = [row for row in effects.interactions if row.name in effects.asked]
+    if asked and len(asked) <= MOST_NAMED:
+        yield from (_on_pair(effects, row) for row in asked)
         return
     pairs = plural(number_of_pairs(effects), "pair")
     sides = Counter(effects.side(row) for row in effects.interactions)
     if sides["undecided"] == len(effects.interactions):
         yield f"Whether any of {pairs} interacts by more than the margin is undecided."
-    elif found := [row for row in effects.interactions if effects.side(row).endswith("sum")]:
+    elif found := [row for row in effects.ranked(effects.interactions) if effects.side(row).endswith("sum")]:
         least = "At least " if any(row.aliases for row in found) else ""
-        names = f": {listed(map(sized, found))}" if detail.bounds and len(found) <= MOST_NAMED else ""
-        yield f"{least}{len(found)} of {pairs} interact{'s' * (len(found) == 1)}{names}."
+        names = [f"{_pair_words(effects, row)} ({_size(effects, row)} beyond the sum of both)" for row in found]
+        told = f": {listed(names)}" if len(found) <= MOST_NAMED else ""
+        yield f"{least}{len(found)} of {pairs} interact{'s' * (len(found) == 1)}{told}."
     else:
         yield f"No pair of {number_of_pairs(effects)} is known to interact."
+
+
+def _on_pair(effects: StudyEffects, row: EffectRow) -> str:
+    """Whether the two settings of a pair interact, and how much they do together beyond the sum of both."""
+    names = effects.titles[row.name].split(" × ")
+    first, second = (f"the {name.removeprefix('no ')}" if name.startswith("no ") else name for name in names)
+    size = _size(effects, row)
+    begin = first.replace("the ", "The ", 1) if first.startswith("the ") else first
+    match effects.side(row):
+        case "undecided":
+            return f"Whether {first} and {second} interact is undecided ({size} beyond the sum of both)."
+        case "within":
+            return f"{begin} and {second} do not interact ({size} beyond the sum of both)."
+        case side:
+            return f"{begin} and {second} interact: together {side} of both ({size})."
+
+
+def _pair_words(effects: StudyEffects, row: EffectRow) -> str:
+    names = (new_part(effects.titles[name]).replace(" × ", " with ") for name in (row.name, *row.aliases))
+    return ", or ".join(names)
+
+
+def _size(effects: StudyEffects, row: EffectRow) -> str:
+    return fixed(row.estimate, decimals_for(effects.margin, ()), sign=True)
 
 
 _AVERAGES: dict[Side, str] = {
@@ -372,12 +409,14 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
     old = replaced({row.words for of in rows.values() for row in of})
     other = old or ("" if reference == BASELINE else reference)
     than = f" than {other}" if other else ""
+    mean = " in mean score" if report.tasks else ""
     if better := rows.get("better"):
         names = [
             _with_cost(row, report, old, detail) for row in sorted(better, key=lambda row: row.combines)[:MOST_NAMED]
         ]
         rest = len(better) - MOST_NAMED
-        yield f"Better{than}: {', '.join(names)} and {rest} more." if rest > 0 else f"Better{than}: {listed(names)}."
+        more = f"{', '.join(names)} and {rest} more" if rest > 0 else listed(names)
+        yield f"Better{than}{mean}: {more}."
     noun = "change" if report.record.judged is None else "variant"
     ahead, good = rows.get("ahead", ()), rows.get("as good", ())
     if len(ahead) == 1 or (ahead and alone):
@@ -390,7 +429,8 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
     worse = _nested(rows.get("worse", ()))[1]
     if worse and (alone or (detail.worse and len(worse) <= MOST_NAMED)):
         names = [_with_cost(row, report, old, detail) for row in worse]
-        yield f"Worse{than}: {listed(names) if len(worse) <= MOST_NAMED else plural(len(worse), noun)}."
+        said = listed(names) if len(worse) <= MOST_NAMED else plural(len(worse), noun)
+        yield f"Worse{than}{mean * (not better)}: {said}."
 
 
 def _with_cost(row: AnswerRow, report: StudyReport, old: str, detail: Detail) -> str:
@@ -401,7 +441,8 @@ def _with_cost(row: AnswerRow, report: StudyReport, old: str, detail: Detail) ->
     """
     words = row.words.removeprefix(f"{old} → ") if old else row.words
     if on := [task for task, of in report.tasks.items() if _shares_verdict(row, of)]:
-        return f"{words} ({' and '.join(on) if len(on) <= MOST_NAMED else plural(len(on), 'task')})"
+        of_each = "better" if row.verdict == "better" else "worse"
+        return f"{words} ({of_each} on {' and '.join(on) if len(on) <= MOST_NAMED else plural(len(on), 'task')})"
     with_bound = row.bound is not None and detail.bounds
     return f"{words} ({cost_of(row, report).rpartition(' ')[0]})" if with_bound else words
 

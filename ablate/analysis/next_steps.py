@@ -13,6 +13,7 @@ from ablate.analysis.numbers import few, listed, new_part, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
 from ablate.spec.paths import longer
+from ablate.stats import Verdict
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.further import MOST_FURTHER_SEEDS, in_percent
 from ablate.stats.schedule import LAST
@@ -47,9 +48,18 @@ def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
         return (NextStep(("resume", report.record.name), "tunes to the end, then trains the comparisons"),)
     if not report.answer.learnt:
         return (_longer(report, LONGER, "no model has learnt enough to be compared"),)
-    found = (_failed_trials, _more_seeds, _further_looks, _further_tuning, _together, _further_rung, _to_the_end)
+    found = (
+        _failed_trials,
+        _narrower_effects,
+        _more_seeds,
+        _further_looks,
+        _further_tuning,
+        _together,
+        _further_rung,
+        _to_the_end,
+    )
     steps = tuple(step for steps_of in found for step in steps_of(report))
-    return steps or tuple(_open_claims(report)) or (NextStep((), _why_none(report)),)
+    return steps or tuple(_open_claims(report)) or tuple(_planned_seeds(report)) or (NextStep((), _why_none(report)),)
 
 
 def _failed_trials(report: StudyReport) -> Iterator[NextStep]:
@@ -79,9 +89,24 @@ def _to_the_end(report: StudyReport) -> Iterator[NextStep]:
         )
 
 
+def _narrower_effects(report: StudyReport) -> Iterator[NextStep]:
+    """As many seeds again of every combination, where the answer is on effects and some are undecided."""
+    effects = report.effects
+    if effects is None or not shows_effects(report) or effects.withheld or report.unit != "seed":
+        return
+    undecided = sum(effects.side(row) == "undecided" for row in (*effects.main, *effects.interactions))
+    seeds = len(report.baseline.planned)
+    trained = [row.seconds / len(row.finished) for row in report.variants if row.finished]
+    if undecided and 2 * seeds <= LAST:
+        purpose = f"trains every combination with {plural(seeds, 'more seed')}, which narrows the intervals of "
+        purpose += plural(undecided, "undecided effect")
+        arguments = ("resume", report.record.name, "--seeds", str(2 * seeds))
+        yield NextStep(arguments, purpose, seeds * math.fsum(trained) or None)
+
+
 def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     """More seeds for what is undecided."""
-    if not (seeds := deciding_seeds(report)):
+    if shows_effects(report) or not (seeds := deciding_seeds(report)):
         return
     most = math.inf if report.rule.relative else int(seeds.partition(":")[2]) - len(report.baseline.planned)
     undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
@@ -94,8 +119,8 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     seconds = further * sum(trained) if report.baseline.finished else None
     arguments = ("resume", report.record.name, "--seeds", seeds)
     each, limit = " each" if len(settled) > 1 else "", "" if report.rule.relative else f", at most {most}"
-    which = f"{len(settled)} of {len(undecided)} undecided {'combinations' if shows_effects(report) else 'comparisons'}"
-    if len(undecided) == 1 and not shows_effects(report):
+    which = f"{len(settled)} of {plural(len(undecided), 'undecided comparison')}"
+    if len(undecided) == 1:
         which = new_part(undecided[0].change.words) or undecided[0].name
     seeds_more = f"about {further} more {report.unit}{'s' * (further > 1)}{each}{limit}"
     purpose = f"may settle {which} with {seeds_more} ({in_percent(chance)} chance{each})"
@@ -121,45 +146,92 @@ def _further_tuning(report: StudyReport) -> Iterator[NextStep]:
         yield NextStep((), f"`tune: {{seeds: {2 * seeds}}}` in the space may settle {few(names)}")
 
 
-def _why_none(report: StudyReport) -> str:
-    """Why no command would settle anything."""
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """What a study leaves undecided.
+
+    Attributes:
+        compared: How many comparisons have a verdict.
+        undecided: How many of these are undecided.
+        of_seeds: The verdicts that more seeds may decide.
+        names: The variants of `of_seeds`, in words.
+    """
+
+    compared: int
+    undecided: int
+    of_seeds: tuple[Verdict, ...]
+    names: tuple[str, ...]
+
+    @property
+    def needed(self) -> list[int]:
+        """How many more seeds each of them needs, as far as that is not too many."""
+        return [verdict.further_seeds for verdict in self.of_seeds if verdict.further_seeds]
+
+
+def _open(report: StudyReport) -> _Open:
     compared = [
-        (row.verdict, row.difference, lost_its_pairs(row, report)) for row in report.variants if row.verdict is not None
+        (row.verdict, row.difference, lost_its_pairs(row, report), new_part(row.change.words) or row.name)
+        for row in report.variants
+        if row.verdict is not None
     ]
     if report.scaling is not None and report.climbs is None:
         compared = [
-            (point.verdict, point.difference, False) for scaling in report.scaling.of for point in scaling.points
+            (point.verdict, point.difference, False, f"{scaling.variant} at {point.at:g}")
+            for scaling in report.scaling.of
+            for point in scaling.points
         ]
     undecided = [comparison for comparison in compared if comparison[0].word == "undecided"]
-    chosen = any(row.chosen for row in report.variants)
-    if not undecided and chosen and not any(row.confirmed for row in report.variants):
-        return "`confirm: 3` in the design tries what was selected on fresh seeds"
-    if not undecided:
-        return _nothing_open(report) if compared else "there is nothing to compare"
     of_seeds = [
-        verdict for verdict, shown, lost in undecided if not (verdict.withheld or lost or (shown and shown.is_flat))
+        (verdict, name)
+        for verdict, shown, lost, name in undecided
+        if not (verdict.withheld or lost or (shown and shown.is_flat))
     ]
-    if not of_seeds:
-        return "no number of seeds settles what is undecided: `--why` says what would"
-    needed = [verdict.further_seeds for verdict in of_seeds if verdict.further_seeds]
-    planned, unit = len(report.baseline.planned), report.unit
-    enough = [further for further in needed if planned + further <= LAST]
-    scheduled = report.record.traits.adds_seeds and unit == "seed"
+    return _Open(
+        len(compared), len(undecided), tuple(verdict for verdict, _ in of_seeds), tuple(name for _, name in of_seeds)
+    )
+
+
+def _planned_seeds(report: StudyReport) -> Iterator[NextStep]:
+    """More seeds in the space, where no schedule continues from those that the study has."""
+    left, planned, design = _open(report), len(report.baseline.planned), report.record.space.get("design", {})
+    enough = {
+        name: verdict.further_seeds
+        for name, verdict in zip(left.names, left.of_seeds, strict=True)
+        if verdict.further_seeds and planned + verdict.further_seeds <= LAST
+    }
     swept = report.scaling is not None and report.scaling.is_swept
-    fixed = not scheduled or swept or planned < LEAST_PAIRS  # no schedule continues from these
-    if enough and unit == "seed" and report.record.judged is None and fixed:
-        seeds, by_rung = planned + max(enough), report.record.space.get("design", {}).get("seeds_per_rung")
-        field = f"seeds_per_rung: {[*by_rung[:-1], seeds]}" if by_rung else f"seeds: {seeds}"
-        which = "the undecided" if len(enough) == len(undecided) else f"{len(enough)} of {len(undecided)} undecided"
-        return f"`{field}` in the design may settle {which}"
+    scheduled = report.record.traits.adds_seeds and not swept and planned >= LEAST_PAIRS
+    if not enough or report.unit != "seed" or report.record.judged is not None or scheduled:
+        return
+    further, by_rung = max(enough.values()), design.get("seeds_per_rung")
+    seeds = planned + further
+    field = f"seeds_per_rung: {[*by_rung[:-1], seeds]}" if by_rung else f"seeds: {seeds}"
+    where = " on the largest rung" if by_rung else ""
+    trained = [row.seconds / len(row.finished) for row in report.variants if row.finished]
+    purpose = f"`{field}` in the design, {plural(further, 'more seed')}{where}, may settle {few(list(enough))}"
+    yield NextStep((), purpose, further * math.fsum(trained) or None)
+
+
+def _why_none(report: StudyReport) -> str:
+    """Why no command would settle anything."""
+    left, unit = _open(report), report.unit
+    chosen = any(row.chosen for row in report.variants)
+    if not left.undecided and chosen and not any(row.confirmed for row in report.variants):
+        return "`confirm: 3` in the design tries what was selected on fresh seeds"
+    if not left.undecided:
+        return _nothing_open(report) if left.compared else "there is nothing to compare"
+    if not left.of_seeds:
+        return "no number of seeds settles what is undecided: `--why` says what would"
+    needed, scheduled = left.needed, report.record.traits.adds_seeds and unit == "seed"
     if not needed and report.rule.schedule is not None:
         return f"what is undecided needs more {unit}s than the schedule has: a longer one may settle it"
-    each = [*map(str, sorted({*needed})), *([] if len(needed) == len(of_seeds) else [f"over {MOST_FURTHER_SEEDS}"])]
+    all_known = len(needed) == len(left.of_seeds)
+    each = [*map(str, sorted({*needed})), *([] if all_known else [f"over {MOST_FURTHER_SEEDS}"])]
     beyond = ", beyond any schedule" if scheduled else ""
-    of_all = "" if len(of_seeds) == len(undecided) else f"of {len(undecided)} "
-    needs = "needs" if len(of_seeds) == 1 else "need"
+    of_all = "" if len(left.of_seeds) == left.undecided else f"of {left.undecided} "
+    needs = "needs" if len(left.of_seeds) == 1 else "need"
     units = unit if each == ["1"] else f"{unit}s"
-    return f"{len(of_seeds)} {of_all}undecided {needs} {listed(each)} more {units}{beyond}"
+    return f"{len(left.of_seeds)} {of_all}undecided {needs} {listed(each)} more {units}{beyond}"
 
 
 def _open_claims(report: StudyReport) -> Iterator[NextStep]:

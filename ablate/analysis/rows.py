@@ -219,6 +219,7 @@ class VariantRow:
         spent_to_baseline: The same on the axis of what the study matches (`Matching.axis`), rather than in steps.
         chosen: Whether results led to it and no fresh seeds have confirmed it: then it has no verdict.
         confirmed: Fresh seeds on which its difference and its verdict rest, where these confirm what results chose.
+        beside: The mean objective of the baseline over these seeds, as far as both have ended; None without them.
         relative_speed: Tokens a second over those of the baseline, geometric mean over the rounds of a timing with its
             95 % interval; None if it was not timed (`ablate.analysis.runs`).
         course: Its difference from the baseline at each evaluation; None where there is none (`course_of`).
@@ -250,6 +251,7 @@ class VariantRow:
     relative_speed: Interval | None
     chosen: bool = False
     confirmed: tuple[int, ...] = ()
+    beside: float | None = None
     course: Course | None = None
     seconds: float = 0.0
     longer: str = ""

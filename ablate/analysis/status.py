@@ -8,8 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from ablate.analysis.answer import answer_of
-from ablate.analysis.headline import past_the_confirmed
+from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.answer_rows import GroupKey
+from ablate.analysis.effects import Side
+from ablate.analysis.headline import past_the_confirmed, shows_effects
+from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import StudyReader
 from ablate.analysis.study import read_study
 from ablate.devices import utilisation
@@ -215,7 +218,7 @@ class Overview:
         flops: Arithmetic of training so far, forward and backward; None if it is not known.
         seconds_left: An estimate of the time until the last trial ends, from the pace of those that have; None when
             nothing is left or no trial has ended.
-        verdicts: The words of the verdicts, in the order of the variants.
+        verdicts: The groups of what its answer counts: of its judged variants, or of its average effects.
         headline: Sentences of its answer.
     """
 
@@ -227,7 +230,7 @@ class Overview:
     seconds: float
     flops: float | None
     seconds_left: float | None
-    verdicts: tuple[str, ...]
+    verdicts: tuple[GroupKey, ...]
     headline: tuple[str, ...]
 
 
@@ -242,9 +245,8 @@ def read_overview(store: StudyReader, name: str) -> Overview:
     known = {row.name: mean.mean for row in report.variants if (mean := row.mean(report.metric)) is not None}
     means = {name: mean for name, mean in known.items() if mean is not None}
     best = (min if report.direction == "minimize" else max)(means, key=means.__getitem__) if means else None
-    judged = [(row, row.verdict) for row in report.variants if row.verdict is not None]
-    past = past_the_confirmed(report)
-    fine = [row for row, verdict in judged if verdict.is_acceptable and row.name not in past]
+    past, answer = past_the_confirmed(report), answer_of(report)
+    fine = [row for row in report.variants if row.verdict and row.verdict.is_acceptable and row.name not in past]
     simplest = min([report.baseline, *fine], key=lambda row: row.parameters or 0)
     return Overview(
         metric=report.metric,
@@ -255,9 +257,20 @@ def read_overview(store: StudyReader, name: str) -> Overview:
         seconds=math.fsum(trial.seconds for trial in trials.values()),
         flops=math.fsum(trial.flops for trial in trials.values()) if record.knows_models else None,
         seconds_left=_seconds_left(trials.values(), len(record.planned) + len(record.confirm_trials)),
-        verdicts=tuple(verdict.word for _, verdict in judged),
-        headline=answer_of(report).headline,
+        verdicts=_counted(report, answer),
+        headline=answer.headline,
     )
+
+
+def _counted(report: StudyReport, answer: Answer) -> tuple[GroupKey, ...]:
+    """The group of everything that the headline of an answer counts or names."""
+    if report.effects is not None and shows_effects(report):
+        return tuple(_EFFECTS.get(report.effects.side(row), "undecided") for row in report.effects.main)
+    return tuple(group.key for group in answer.groups if group.key != "unproven" for _ in group.rows)
+
+
+_EFFECTS: dict[Side, GroupKey] = {"worse": "worse", "better": "better", "within": "as good"}
+"""Where an average effect lies, to the group of an answer that says the same."""
 
 
 def _seconds_left(trials: Iterable[TrialRecord], planned: int) -> float | None:

@@ -467,6 +467,7 @@ def _row(
         verdict=None if chosen else verdict,
         chosen=chosen and not runs.pruned,
         confirmed=tuple(ours.states) if ours is not runs else (),
+        beside=_mean_beside(ours, theirs, question.rule.metric) if ours is not runs else None,
         steps_to_baseline=steps,
         spent_to_baseline=steps if axis == "steps" else to_baseline(runs, goals, axis, evaluated),
         relative_speed=relative_speed(runs.rates, baseline_runs.rates),
@@ -476,6 +477,12 @@ def _row(
         awaits=awaited_seeds(asked.rule.schedule, ours, theirs) if question.rule.unit != "window" else "",
         unreached=len(ours.unreached),
     )
+
+
+def _mean_beside(ours: VariantRuns, theirs: VariantRuns, metric: str) -> float | None:
+    """The mean objective of a baseline over the seeds that a variant has, too."""
+    shared = ours.values(metric).keys() & theirs.values(metric).keys()
+    return math.fsum(theirs.values(metric)[seed] for seed in shared) / len(shared) if shared else None
 
 
 def _claims(

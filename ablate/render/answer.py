@@ -1,8 +1,8 @@
 """The answer to a study's question on one screen of a terminal: at most 24 lines of 80 columns for 12 variants.
 
-A row holds the verdict, the change, its 90 % interval on one axis with the margin, the end of it that the verdict rests
-on, and the change in parameters. Along the places of a sweep, or over the tasks of a suite, a matrix has these verdicts
-instead. Verdicts are words; colour only repeats them.
+A row holds the verdict, the change, its one-sided 95 % bounds on one axis with the margin, the bound that the verdict
+rests on, and the change in parameters. Along the places of a sweep, or over the tasks of a suite, a matrix has these
+verdicts instead. Verdicts are words; colour only repeats them.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
 
 def _legend(rows: Sequence[AnswerRow], drawn: str, notes: Sequence[str]) -> Iterator[str]:
     """What the marks of a table mean, of those that it has."""
-    yield ("─ 90 % interval, " if any(row.low is not None for row in rows) else "") + "right: worse"
+    yield ("─ 95 % bounds, " if any(row.low is not None for row in rows) else "") + "right: worse"
     if "margin" not in drawn:
         yield "┊ margin"
     if arrows := [arrow for arrow in "◀▶" if arrow in drawn]:
@@ -327,12 +327,6 @@ def suite_mark(cell: SuiteCell) -> str:
     return f"{mark}{alone}{'' if cell.learnt or not cell.finished else '°'}"
 
 
-def suite_words(cell: SuiteCell) -> str:
-    """The same with the verdict in words."""
-    mark, word = suite_mark(cell), in_answer(cell.verdict)
-    return f"{word}{mark[1:]}" if mark[:1] in VERDICT_MARKS.values() else mark
-
-
 class _MatrixRow(NamedTuple):
     """A variant in a matrix: its label, what precedes the columns, in which colour, and its text in each column."""
 
@@ -359,7 +353,7 @@ def _matrix(suite: Suite, answer: Answer, width: int, *, everything: bool) -> It
     changes = "".join(row.before[1] for row in rows)
     notes = ["score: mean over tasks, 0 trivial, 1 perfect", f"margin {suite.margin:g}"]
     notes.append(marks_help(cell for row in suite.rows for cell in row.cells.values()))
-    notes += ["± 90 % interval"] if "±" in changes else []
+    notes += ["± 95 % bounds"] if "±" in changes else []
     notes += ["* not jointly (Holm)"] if "*" in marks + changes else []
     notes += ["° not above the trivial baseline"] if "°" in marks else []
     yield from (Text(note, "dim") for note in wrap("; ".join(notes), width))

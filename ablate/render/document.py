@@ -24,6 +24,7 @@ from ablate.render.blocks import AnswerGrid, Block, Grid, Items, Listing, Paragr
 from ablate.render.figures import SECTIONS
 from ablate.render.interval import Axis
 from ablate.render.table import CAUTION
+from ablate.spec.design import BASELINE
 from ablate.store.records import Environment, StudyRecord
 
 SOURCE = "Source"
@@ -107,7 +108,7 @@ def answer_table(answer: Answer) -> AnswerGrid:
         "verdict",
         "change",
         "difference",
-        "90 % interval",
+        "95 % bounds",
         "bound",
         *(("parameters",) if known else ()),
         "variant",
@@ -166,10 +167,11 @@ def answer_note(answer: Answer, rows: Sequence[AnswerRow] | None = None) -> str:
     rows = answer.rows if rows is None else rows
     better = "lower" if answer.worse > 0 else "higher"
     baseline = "" if answer.baseline is None else f" ({fixed(answer.baseline, answer.decimals)})"
+    over = "" if answer.suite is None else f" over {plural(len(answer.suite.tasks), 'task')}, which the verdicts are on"
     note = (
-        f"{answer.metric}: variant {'over' if answer.relative else 'minus'} {answer.reference}{baseline}"
+        f"{answer.quantity}{over}: variant {'over' if answer.relative else 'minus'} {answer.reference}{baseline}"
         f"{', minus 1' * answer.relative}, {answer.pairing}; {better} is better. Margin: "
-        f"{answer.margin:g}. The 90 % interval ends at the one-sided 95 % bounds that verdicts rest on."
+        f"{answer.margin:g}. Intervals end at one-sided 95 % bounds; a verdict rests on the one beside it."
     )
     alone = any(row.bound is not None and not row.jointly for row in rows)
     note += " *: true alone, not jointly with the other verdicts (Holm's procedure)." * alone
@@ -183,7 +185,7 @@ def answer_note(answer: Answer, rows: Sequence[AnswerRow] | None = None) -> str:
 
 def names_note(answer: Answer, text: str | None = None) -> str:
     """What names in a text, else in the words of the rows, mean as the space explains them; empty if none has any."""
-    text = " ".join(row.words for row in answer.rows) if text is None else text
+    text = " ".join((BASELINE, *(row.words for row in answer.rows))) if text is None else text
     found = ((re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text), name) for name in answer.meanings)
     known = sorted((match.start(), name) for match, name in found if match)
     return " ".join(f"`{name}`: {answer.meanings[name]}." for _, name in known)

@@ -16,6 +16,8 @@ REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
 FURTHER = (6.0, 12.0)
 """The same of pictures, which have more room, where most intervals do not lie within less."""
+FURTHEST = 40.0
+"""The same of pictures that hold everything: a margin has three pixels then."""
 
 
 class Span(NamedTuple):
@@ -52,12 +54,14 @@ class Axis:
         high: Its right end.
         margin: Where the margin is marked.
         worse: 1 where a larger metric is worse, else -1.
+        both: Whether the margin counts on either side, as for effects, which may also be known to lie within it.
     """
 
     low: float
     high: float
     margin: float
     worse: int
+    both: bool = False
 
     @classmethod
     def of(cls, answer: Answer) -> Self:
@@ -71,22 +75,29 @@ class Axis:
 
     @classmethod
     def around(
-        cls, margin: float, worse: int, rows: Sequence[Span | AnswerRow], reaches: Sequence[float] = (REACH,)
+        cls,
+        margin: float,
+        worse: int,
+        rows: Sequence[Span | AnswerRow],
+        reaches: Sequence[float] = (REACH,),
+        *,
+        both: bool = False,
     ) -> Self:
         """An axis that holds zero, the margin and the intervals as far as it reaches.
 
         Args:
             reaches: Margins up to which it may reach: as many as hold most intervals, else the last.
+            both: Whether the margin counts on either side.
         """
         known = [[end for end in (row.low, row.difference, row.high) if end is not None] for row in rows]
         finite = [[abs(end) for end in drawn if math.isfinite(end)] for drawn in known]
         furthest = [max(drawn) / margin for drawn in finite if drawn]
         reach = next((to for to in reaches if 2 * sum(end <= to for end in furthest) > len(furthest)), reaches[-1])
-        ends = [-0.25 * margin, 1.25 * margin]
+        ends = [(-1.25 if both else -0.25) * margin, 1.25 * margin]
         for row, drawn in zip(rows, known, strict=True):
             if row.difference is not None and abs(row.difference) <= reach * margin:
-                ends += [max(-reach * margin, min(reach * margin, worse * end)) for end in drawn]
-        return cls(min(ends), max(ends), margin, worse)
+                ends += [max(-reach * margin, min(reach * margin, worse * end)) for end in drawn if math.isfinite(end)]
+        return cls(min(ends), max(ends), margin, worse, both)
 
     def position(self, value: float) -> float:
         """Where a value lies, from 0 at the left end to 1 at the right."""
@@ -148,7 +159,7 @@ def axis_svg(axis: Axis, ink: str) -> str:
     anchor = "start" if outward == (axis.worse > 0) else "end"
     words = (
         f'<text x="{zero}" y="12" text-anchor="middle">0</text>'
-        f'<text x="{margin}" y="12" text-anchor="{anchor}">margin {axis.margin:g}</text>'
+        f'<text x="{margin}" y="12" text-anchor="{anchor}">margin {"±" * axis.both}{axis.margin:g}</text>'
     )
     style = f'font-family="sans-serif" font-size="11" fill="{ink}"'
     box = f'width="{width}" height="16" viewBox="0 0 {width} 16"'
@@ -164,13 +175,15 @@ def interval_svg(axis: Axis, row: Span | AnswerRow, *, colour: str, ink: str, ma
         mark: Vega's name of the mark of the mean, so that verdicts differ by more than their colour.
     """
     width, height, middle = _WIDTH, 26, 13.0
-    zero, margin = (_pixel(axis, axis.position(value)) for value in (0.0, axis.margin))
-    begin, end = (margin, float(width)) if axis.worse > 0 else (0.0, margin)
-    parts = [
-        f'<rect x="{begin}" y="0" width="{end - begin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16"/>',
-        f'<line x1="{zero}" x2="{zero}" y1="0" y2="{height}" stroke="{ink}"/>',
-        f'<line x1="{margin}" x2="{margin}" y1="0" y2="{height}" stroke="{ink}" stroke-dasharray="3 3"/>',
-    ]
+    zero = _pixel(axis, axis.position(0.0))
+    parts = [f'<line x1="{zero}" x2="{zero}" y1="0" y2="{height}" stroke="{ink}"/>']
+    for side in (1, -1)[: 1 + axis.both]:
+        margin = _pixel(axis, axis.position(side * axis.margin))
+        begin, end = (margin, float(width)) if side * axis.worse > 0 else (0.0, margin)
+        parts += [
+            f'<rect x="{begin}" y="0" width="{end - begin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16"/>',
+            f'<line x1="{margin}" x2="{margin}" y1="0" y2="{height}" stroke="{ink}" stroke-dasharray="3 3"/>',
+        ]
     if (span := axis.span(row)) is not None:
         first, mean, last = (_pixel(axis, position) for position in span)
         beyond = (span[0] < 0, span[2] > 1)

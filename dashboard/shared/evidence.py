@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import streamlit as st
@@ -255,8 +256,8 @@ def show_answer(study_report: StudyReport) -> None:
     if effects is not None and shows_effects(study_report):
         show_effects(effects, MOST_PAIRS)
         counts = ", ".join(f"{len(group.rows)} {group.key}" for group in answer.groups)
-        each = st.expander(f"Each combination beside the baseline: {counts}", key="combinations", on_change="rerun",
-                           bind="query-params")  # fmt: skip
+        title = f"{plural(len(answer.rows), 'combination')}, each against the baseline: {counts}"
+        each = st.expander(title, key="combinations", on_change="rerun", bind="query-params")
         if each.open:
             with each:
                 _rows(answer)
@@ -312,17 +313,28 @@ def _scale(answer: Answer, climbs: Climbs) -> None:
     )
 
 
-def show_effects(effects: StudyEffects, most: int) -> None:
-    """Show main effects and the `most` largest interactions as rows that are a forest plot, and how to read them."""
-    st.html(effects_table(effects, most, Palette(dark()), image))
+def show_effects(effects: StudyEffects, most: int, means: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Show main effects and the `most` largest interactions as rows that are a forest plot, and how to read them.
+
+    Args:
+        means: Name of an effect to the means that it is the difference of.
+    """
+    st.html(effects_table(effects, most, Palette(dark()), image, means))
     rows = (*effects.main, *effects.interactions)
-    st.caption(
-        f"How much {escape(effects.metric)} changes from the first setting of a switch to the one named, with the "
-        f"interval that decides; the margin is {effects.margin:g}. "
-        + (f"All are undecided, whatever their intervals: {prose(effects.withheld)}. " if effects.withheld else "")
-        + "Or: these combinations cannot tell the two apart; what is shown is their sum."
-        * any(row.aliases for row in rows)
+    said = f"Δ: {effects.metric} with the change minus without it. " if effects.main else ""
+    if effects.interactions:
+        said += f"Of two together: {effects.metric} with both minus what their single Δ add up to. "
+    if effects.withheld:
+        said += f"All are undecided, whatever their intervals: {effects.withheld}."
+    else:
+        said += (
+            f"An effect is decided if its whole interval lies beyond the margin of {effects.margin:g} (shaded), or "
+            "within it on both sides (white)."
+        )
+    said += " Or: these trials cannot tell the two apart; the number is of their sum." * any(
+        row.aliases for row in rows
     )
+    st.caption(prose(said))
 
 
 def _trust(limits: list[StudyWarning]) -> None:

@@ -27,6 +27,7 @@ from dashboard.shared.exports import (
     choose_axis_and_loss,
     export,
     figure_files,
+    is_narrow,
     page_width,
     table_files,
 )
@@ -45,6 +46,8 @@ ALL_BUT_SEED, SEED = "variant (all but seed)", "seed"
 FIRST = 24
 """Number of variants that are drawn by default."""
 PANELS = ("each", "together")
+MORE = "Variants, groups, smoothing and scales"
+"""What is above the curves, a click away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,36 +81,37 @@ def show() -> None:
     """Draw the page."""
     study = begin_page("Curves")
     task = choose_task(study)
-    plot = st.container()  # above its controls, so that a narrow screen shows it first
     wish = _controls(on_task(study, task), task)
-    with plot:
-        if not wish.variants:
-            st.info("Choose a variant to see its curves.")
-            return
-        st.fragment(_live, run_every=every(study))(study, wish)
+    if not wish.variants:
+        st.info("Choose a variant to see its curves.")
+        return
+    st.fragment(_live, run_every=every(study))(study, wish)
 
 
 def _controls(record: StudyRecord, task: str) -> Wish:
     names, first = _offered(record, task)
     switches = list(dict.fromkeys(switch for variant in record.variants for switch in variant.settings))
-    variants = choose_in_words(st.multiselect, "Variants", "variants", names, first, variant_titles(record))
-    if len(variants) < len(names):
-        st.caption(f"{len(variants)} of {len(names)} variants are drawn; choose others above.")
     row = st.container(horizontal=True, vertical_alignment="bottom")
-    axis, loss = choose_axis_and_loss(row)
-    by = row.selectbox("Group by", [ALL_BUT_SEED, *switches, SEED], key="by", bind="query-params", width=220)
-    align = row.selectbox(
+    more = st.expander(MORE, key="settings")
+    axis, loss = choose_axis_and_loss(more if is_narrow() else row)
+    with more:
+        variants = choose_in_words(st.multiselect, "Variants", "variants", names, first, variant_titles(record))
+        if len(variants) < len(names):
+            st.caption(f"{len(variants)} of {len(names)} variants are drawn; choose others above.")
+        second = st.container(horizontal=True, vertical_alignment="bottom")
+        third = st.container(horizontal=True, vertical_alignment="bottom")
+    by = second.selectbox("Group by", [ALL_BUT_SEED, *switches, SEED], key="by", bind="query-params", width=220)
+    align = second.selectbox(
         "Align", list(ALIGNMENTS), format_func=ALIGNMENTS.__getitem__, key="align", bind="query-params", width=200
     )
-    second = st.container(horizontal=True, vertical_alignment="bottom")
     spread = second.selectbox(
         "Band over trials", list(SPREADS), format_func=SPREADS.__getitem__, key="band", bind="query-params", width=200
     )
-    smoothing = second.slider("Smoothing", 0.0, 0.99, 0.0, 0.01, key="smoothing", bind="query-params", width=220)
-    log_x = second.toggle("Log x", key="logx", bind="query-params")
-    log_y = second.toggle("Log y", key="logy", bind="query-params")
-    singles = second.toggle("Single seeds", key="singles", bind="query-params")
-    apart = second.segmented_control(
+    smoothing = third.slider("Smoothing", 0.0, 0.99, 0.0, 0.01, key="smoothing", bind="query-params", width=220)
+    log_x = third.toggle("Log x", key="logx", bind="query-params")
+    log_y = third.toggle("Log y", key="logy", bind="query-params")
+    singles = third.toggle("Single seeds", key="singles", bind="query-params")
+    apart = third.segmented_control(
         "Panels", PANELS, default=PANELS[0], key="view", bind="query-params", required=True, disabled=singles,
         help="Each beside the baseline with the same axes, or all in one plot, in which single points can be picked",
     )  # fmt: skip

@@ -11,22 +11,25 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.changes import setting_titles, variant_titles
-from ablate.analysis.effects import EffectRow, StudyEffects
-from ablate.analysis.numbers import MISSING, count
+from ablate.analysis.effects import EffectRow, StudyEffects, setting_means
+from ablate.analysis.headline import average_sentence, pair_sentences, shows_effects
+from ablate.analysis.numbers import MISSING, count, decimals_for, fixed
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.slices import axis_value
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice
 from ablate.render.figures.effects import (
     MOST_CELLS,
+    MOST_MEANS,
     MOST_ROWS,
     TOGETHER,
-    by_size,
     draw_effects,
     draw_importances,
+    draw_means,
     draw_pairs,
     draws_pairs,
     how_to_read,
     how_to_read_importances,
+    how_to_read_means,
     how_to_read_pairs,
     importance_finding,
     importance_table,
@@ -49,7 +52,7 @@ from dashboard.shared.exports import (
 )
 from dashboard.shared.frame import begin_page
 from dashboard.shared.results import MEMBERSHIP, any_ended, missing
-from dashboard.shared.store import every, record
+from dashboard.shared.store import every, record, report
 from dashboard.shared.text import aligned, escape, fitting, prose
 from dashboard.views import Entry
 
@@ -96,17 +99,28 @@ def _effects(study: str) -> None:
             crossed=True,
         )
         return
-    show_headline(results.answer(study))
-    show_effects(effects, MOST_ROWS)
-    if left := what_is_left(effects, MOST_ROWS):
+    _headline(study, average_sentence(effects))
+    means = {row.name: setting_means(*results.compared(study), row) for row in effects.main}
+    write = partial(fixed, decimals=decimals_for(effects.margin, ()))
+    written = {name: " → ".join(write(of[active].mean) for active in sorted(of)) for name, of in means.items() if of}
+    show_effects(replace(effects, interactions=()), MOST_ROWS, written)
+    if left := what_is_left(effects, len(effects.interactions)):
         st.caption(prose(left))
     how = st.expander("How these are estimated", key="how", on_change="rerun", bind="query-params")
     if how.open:
         with how:
             st.markdown(prose(how_to_read(effects)))
-    table = effects_table([*by_size(effects.main), *by_size(effects.interactions)], effects)
+    table = effects_table([*effects.ranked(effects.main), *effects.ranked(effects.interactions)], effects)
     draw = partial(draw_effects, effects)
     export(table_files(f"{study}_effects", table) | figure_files(f"{study}_effects", draw), "effects")
+
+
+def _headline(study: str, said: str) -> None:
+    """A sentence on effects where they are the answer of the study, else its answer."""
+    if shows_effects(report(study)):
+        st.markdown(f"**{prose(said)}**")
+    else:
+        show_headline(results.answer(study))
 
 
 def effects_table(rows: Sequence[EffectRow], effects: StudyEffects) -> pd.DataFrame:
@@ -137,10 +151,18 @@ def _interactions(study: str) -> None:
     if len(effects.main) > MOST_CELLS:
         st.info(f"{len(effects.main)} settings are too many for a heat map; the table of effects has all pairs.")
         return
-    rows, draw = by_size(effects.interactions), partial(draw_pairs, effects)
-    show_headline(results.answer(study))
+    rows = effects.ranked(effects.interactions)
+    _headline(study, " ".join(pair_sentences(effects)))
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
-    if draws_pairs(effects):
+    found = {row.name: setting_means(*results.compared(study), row) for row in rows[:MOST_MEANS]}
+    if means := {name: of for name, of in found.items() if of}:
+        draw = partial(draw_means, effects, means)
+        said = "; ".join(f"{effects.titles[row.name]} {row.estimate:+.3g}" for row in rows if row.name in means)
+        chart(partial(draw, width=page_width()), "means", f"Means of pairs of settings, beyond their sum: {said}")
+        st.caption(prose(how_to_read_means(effects.metric)))
+        files |= figure_files(f"{study}_means", draw)
+    if draws_pairs(effects) and len(rows) > len(means):
+        draw = partial(draw_pairs, effects)
         chart(
             partial(draw, width=page_width()), "pairs",
             f"Heat map of main effects (diagonal) and interactions (below it) on {effects.metric}; the largest "

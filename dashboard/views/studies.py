@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
@@ -12,12 +12,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.answer_rows import TITLES, GroupKey
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.numbers import count, counted, duration, scaled
 from ablate.analysis.status import Overview, read_overview
 from ablate.errors import NotFoundError
-from ablate.render.figures.style import Palette
-from ablate.render.formats.html import character, data_url
+from ablate.render.figures.style import DRAWN_AS, Look, Palette, character
+from ablate.render.formats.html import data_url
 from ablate.render.interval import outline
 from ablate.store import Mark, StudySummary
 from dashboard.shared.exports import Card, cards, dark, export, is_narrow, table_files
@@ -120,10 +121,10 @@ def _table(words: str, state: str, starred: bool) -> None:
         return
     overviews = [_overview_at(at, study) for at, study, _ in rows]
     table = pd.DataFrame([_row(*row, overview) for row, overview in zip(rows, overviews, strict=True)])
-    _legend([word for overview in overviews for word in overview.verdicts])
+    _legend({key for overview in overviews for key in overview.verdicts})
     names, chosen = [(at, study.name) for at, study, _ in rows], _chosen()
     rows_high = 34 if is_narrow() else min(TALLEST, wrapping(table, WORDS) or 35)
-    table["verdicts"] = [strip(words, rows_high) for words in table["verdicts"]]
+    table["verdicts"] = [strip(groups, rows_high) for groups in table["verdicts"]]
     if is_narrow():
         cards([_card(row, *name) for row, name in zip(table.to_dict("records"), names, strict=True)], "Studies")
     else:
@@ -133,13 +134,16 @@ def _table(words: str, state: str, starred: bool) -> None:
     export(table_files("studies", table), "studies")
 
 
-def _legend(words: list[str]) -> None:
-    """What the colours of these verdicts mean."""
-    looks = Palette(dark()).verdicts(words).items()
+def _legend(found: Collection[GroupKey]) -> None:
+    """What the marks of these groups mean."""
+    palette, labels = Palette(dark()), dict[Look, list[str]]()
+    for key in TITLES:
+        if key in found:
+            labels.setdefault(palette.verdict(DRAWN_AS[key]), []).append(key)
     said = " ".join(
         f'<span style="white-space: nowrap"><span style="color: {look.colour}">{character(look)}</span> '
-        f"{html.escape(label)}</span>"
-        for label, look in looks
+        f"{html.escape(' or '.join(keys))}</span>"
+        for look, keys in labels.items()
     )
     if said:
         st.html(f"<small>Verdicts: {said}</small>")
@@ -188,7 +192,7 @@ def _chooser(
             "study": st.column_config.TextColumn(width=190),
             "state": st.column_config.TextColumn(width=90),
             "verdicts": st.column_config.ImageColumn(
-                width=STRIP + 20, help="A mark for each variant, in the colour of its verdict"
+                width=STRIP + 20, help="A mark for each variant, or average effect, that the answer judges"
             ),
         },
         placeholder="-",
@@ -300,15 +304,15 @@ def _briefly(headline: Sequence[str]) -> str:
     return " ".join(sentence for sentence, end in zip(headline, lengths, strict=True) if end <= LONGEST) or headline[0]
 
 
-def strip(words: tuple[str, ...], height: int = 34) -> str | None:
+def strip(groups: Sequence[GroupKey], height: int = 34) -> str | None:
     """The verdicts of a study as a picture: a mark for each, those alike together; None without any.
 
     Args:
+        groups: Those of an answer that they are in.
         height: Of the row that it fills, in pixels.
     """
-    palette = Palette(dark())
-    order = list(palette.verdicts(words).values())
-    looks = sorted((palette.verdict(word) for word in words), key=order.index)
+    palette, order = Palette(dark()), list(TITLES)
+    looks = [palette.verdict(DRAWN_AS[key]) for key in sorted(groups, key=order.index)]
     if not looks:
         return None
     step = min(12.0, STRIP / len(looks))

@@ -145,7 +145,7 @@ def test_a_setting_may_have_an_at_sign_in_its_name(name: str, place: str) -> Non
     [
         ({"block.dropout": 0}, Change(removed=("the dropout in the blocks",))),
         ({"training.optimizer": {"kind": "sgd", "lr": 1}}, Change(otherwise=("replacing the adamw optimizer by sgd",))),
-        ({"training.optimizer.lr": 0.01}, Change(otherwise=("changing the lr from 0.001 to 0.01",))),
+        ({"training.optimizer.lr": 0.01}, Change(otherwise=("changing the learning rate from 0.001 to 0.01",))),
         ({"training.clip": None}, Change(removed=("the clip",))),
         ({"model.tied_head": True}, Change(otherwise=("adding tied head",))),
         ({"model.block.skips.mlp": 0}, Change(removed=("the skip around the MLP",))),
@@ -246,7 +246,10 @@ def test_titles_say_what_a_variant_is_and_no_two_are_alike() -> None:
         (("baseline@rung=2", "norm=none@rung=2", "norm=none@rung=10"), "no normalisation on the largest rung"),
         (("baseline@task=copy", "norm=none@task=recall", "norm=none@task=copy"), "no normalisation on copy"),
         (("baseline", "norm=none", "norm=none@model.width=64"), "no normalisation at width 64"),
-        (("baseline", "norm=none", "norm=none (training.optimizer.lr=0.0048765)"), "no normalisation (lr 0.00488)"),
+        (
+            ("baseline", "norm=none", "norm=none (training.optimizer.lr=0.0048765)"),
+            "no normalisation (learning rate 0.00488)",
+        ),
         (("baseline", "norm=none", "stage of baseline"), "stage of baseline"),
     ],
 )
@@ -265,7 +268,9 @@ def test_a_reader_sees_places_and_tuned_values_in_words(names: tuple[str, ...], 
 def test_settings_are_called_by_their_last_words_as_far_as_these_tell_them_apart() -> None:
     paths = ["training.optimizer.lr", "head.lr", "model.width", "query_key_norm", "a.b", "b"]
     assert setting_titles(paths) == dict(
-        zip(paths, ["optimizer lr", "head lr", "width", "query key norm", "a b", "b"], strict=True)
+        zip(
+            paths, ["optimizer learning rate", "head learning rate", "width", "query key norm", "a b", "b"], strict=True
+        )
     )
 
 
@@ -457,3 +462,5 @@ def test_brackets_at_the_end_of_a_text_explain_a_name_and_are_no_part_of_it() ->
     assert found["both"].words == "all → SAS-P [0, 1]"
     meanings = {"the skip": "what is added", "SAS": "no skip by design", "SAS-P [0, 1]": "SAS in parallel"}
     assert meanings_of(record) == meanings
+    search = dataclasses.replace(record, traits=dataclasses.replace(record.traits, finds_best=True))
+    assert meanings_of(search)["baseline"] == "block (each), all", "what its points replace"

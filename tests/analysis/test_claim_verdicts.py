@@ -477,8 +477,7 @@ def test_an_undecided_claim_says_what_is_known_so_far_and_calls_variants_by_thei
     losses = {"attention": [2.0, 2.1, 2.3], "he": [2.1, 2.1, 2.4]}
     found = only(store_with([claim("worse")], losses))
     assert found.verdict == "undecided"
-    low, high = stats.t.interval(0.95, 2, np.mean([0.1, 0.0, 0.1]), stats.sem([0.1, 0.0, 0.1]))
-    assert found.so_far == f"so far +0.067, 95 % interval {low:+.3f} to {high:+.3f}, margin 0.05"
+    assert found.so_far == "so far +0.067, margin 0.05"
     assert found.variants == ("he", "attention")
     sure = only(store_with([claim("worse")], {"attention": [2.0, 2.1, 2.3], "he": [3.0, 3.11, 3.32]}))
     assert (sure.verdict, sure.so_far) == ("supported", "")

@@ -13,11 +13,19 @@ from fake_store import NOON, fake_store
 from vega import marks, rows
 
 from ablate.analysis.answer import answer_of
-from ablate.analysis.effects import EffectRow, StudyEffects, effects_of, read_effects, read_importances
+from ablate.analysis.effects import (
+    EffectRow,
+    StudyEffects,
+    effects_of,
+    read_effects,
+    read_importances,
+    setting_means,
+)
 from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.headline import number_of_pairs
+from ablate.analysis.status import read_overview
 from ablate.analysis.study import read_study
-from ablate.render.figures.effects import draw_pairs, draws_pairs
+from ablate.render.figures.effects import draw_means, draw_pairs, draws_pairs
 from ablate.render.figures.style import PAPER
 from ablate.render.formats.html import effects_table
 from ablate.store.records import Declaration, TrialState
@@ -282,27 +290,77 @@ def test_pairs_that_are_not_told_apart_are_all_counted_and_have_no_cell_of_their
     assert (len(found.interactions), number_of_pairs(found)) == (3, 6)
     assert not draws_pairs(found)
     headline = " ".join(answer_of(read_study(made, "a_study")).headline)
-    assert " of 6 pairs" in headline
-    assert "aliased" not in headline
+    assert "At least 1 of 6 pairs interacts: a=off with b=off, or c=off with d=off (" in headline
     whole = read_effects(run({"kind": "grid", "seeds": 2}, on_off("a", "b", "c", "d"), landscape), "a_study")
     assert whole is not None
     assert draws_pairs(whole)
     assert number_of_pairs(whole) == 6
 
 
+def test_what_a_question_asks_for_comes_first() -> None:
+    def loss(settings: Mapping[str, str], values: Mapping[str, Any]) -> float:
+        skips, value, norms = (settings[name] == "off" for name in ("skips", "value", "norms"))
+        return 3.0 + 0.9 * (skips and value) + 0.2 * (value and norms)
+
+    made = run({"kind": "grid", "seeds": 2}, on_off("skips", "value", "norms"), loss, noise=0.001)
+    for question, first in (("What of each matters?", "skips"), ("Do the values and the norm agree?", "norms")):
+        made.record = replace(made.record, question=question)
+        report = read_study(made, "a_study")
+        found, headline = report.effects, answer_of(report).headline
+        assert found is not None
+        pairs = found.ranked(found.interactions)
+        assert {name for name, _ in pairs[0].settings} == {first, "value"}
+        assert headline[0].startswith("value=off and norms=off interact: together worse") == (first == "norms")
+        drawn = effects_table(found, 9, PAPER)
+        assert (drawn.index("Two together") < drawn.index("Each by itself")) == (first == "norms")
+        counts = [found.side(row) for row in found.main]
+        assert read_overview(made, "a_study").verdicts == tuple(_GROUP[side] for side in counts)
+        assert "◀" not in drawn
+        assert 'd="M10 ' not in drawn, "the axis holds every interval"
+
+
+_GROUP = {"worse": "worse", "better": "better", "within": "as good", "undecided": "undecided"}
+
+
+def test_an_interaction_is_drawn_as_the_means_that_it_is_a_difference_of() -> None:
+    made = run({"kind": "grid", "seeds": 3}, ABC, landscape, noise=0.01)
+    found, runs = read_effects(made, "a_study"), runs_of(made)
+    assert found is not None
+    means = {row.name: setting_means(made.record, runs, row) for row in (*found.main, *found.interactions)}
+    four = {active: one.mean for active, one in means["a=off:b=off"].items()}
+    told = {"on", "off"}
+    for active, mean in four.items():
+        chosen = dict(zip("ab", ("off" if off else "on" for off in active), strict=True))
+        values = [
+            trial.metrics["val_loss"]
+            for variant in made.record.variants
+            if chosen.items() <= variant.settings.items()
+            for trial in runs[variant.name].finished.values()
+        ]
+        assert mean == pytest.approx(sum(values) / len(values))
+        assert told >= set(chosen.values())
+    drawn = draw_means(found, {"a=off:b=off": means["a=off:b=off"]}, PAPER)
+    sums = next(row["mean"] for unit in marks(drawn, "point") for row in rows(unit) if row["line"] == "sum of both")
+    assert four[True, True] - sums == pytest.approx(estimates(found)["a=off:b=off"])
+    gone = next(name for name in runs if "a=off" in name)
+    part = {name: replace(run, finished={}) if name == gone else run for name, run in runs.items()}
+    assert setting_means(made.record, part, found.main[0]) == {}, "the effect is no difference of these means"
+
+
 @pytest.mark.parametrize(
     ("interval", "reason"),
     [
-        ((0.02, 0.2), "not 0, but perhaps less than the margin"),
-        ((-0.2, -0.02), "not 0, but perhaps less than the margin"),
-        ((-0.02, 0.2), "perhaps 0, perhaps more than the margin"),
-        ((None, None), "too few trials for an interval"),
-        ((0.11, 0.2), ""),
-        ((-0.05, 0.05), ""),
+        ((-0.02, 0.2, 0.0), ""),
+        ((-0.02, 0.2, 0.5), "trials diverged, so one side has no bound"),
+        ((None, None, 0.0), "too few trials for an interval"),
+        ((0.11, 0.2, 0.0), ""),
     ],
 )
-def test_an_undecided_effect_has_its_reason(interval: tuple[float | None, float | None], reason: str) -> None:
-    row = EffectRow((("a", "off"),), 0.1, *interval, ())
+def test_an_effect_without_two_bounds_has_its_reason(
+    interval: tuple[float | None, float | None, float], reason: str
+) -> None:
+    low, high, hidden = interval
+    row = EffectRow((("a", "off"),), 0.1, low, high, (), hidden)
     found = StudyEffects(
         "x", "minimize", 0.1, (row,), (), (), False, 0.1, 4, 8, 0, None, 0, (), False, "", {"a=off": "a"}
     )

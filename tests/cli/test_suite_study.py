@@ -95,7 +95,7 @@ def test_page_shows_profile_and_matrix(place: Workplace, monkeypatch: pytest.Mon
     streamlit.cache_resource.clear()
     page = AppTest.from_function(_page, default_timeout=120).run()
     assert not page.exception, page.exception
-    matrix = next(body for one in page.get("html") if "<th" in (body := one.proto.body) and "mean score" in body)
+    matrix = next(body for one in page.get("html") if "a column for each task" in (body := one.proto.body))
     assert re.findall(r"<th(?: [^>]*)?>(.*?)</th>", matrix) == ["variant", "mean score", "recall", "copy"]
     named = ["baseline", "attention → a linear kind", "trivial baseline"]
     assert re.findall(r"<tr><td[^>]*>(.*?)</td>", matrix) == named

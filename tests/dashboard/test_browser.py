@@ -261,6 +261,7 @@ def test_a_trial_is_seen_from_inside(page: Page, place: Workplace, tmp_path: Pat
 def test_an_address_survives_reload_and_can_be_shared(page: Page) -> None:
     page.open("/curves?study=tiny")
     page.tab.get_by_role("radio", name="FLOP").click()
+    page.tab.get_by_text("Variants, groups, smoothing and scales").click()
     page.tab.get_by_text("Single seeds").click()
     page.tab.wait_for_url("**singles=true*")
     page.settle()

@@ -82,7 +82,7 @@ def test_a_phone_shows_what_is_claimed_and_each_task_in_rows(
     (linear,) = (found for name, found in cells.items() if "linear" in name)
     means = [loss + sum((seed + loss) ** 2 for seed in range(3)) / 300 for loss in LOSSES["mixer=linear"]]
     assert [cell.partition(" ")[0] for cell in linear] == [f"{mean:.2f}" for mean in means]
-    assert linear[0].endswith("▼" if narrow else "must stay"), "marks where words have no room"
+    assert linear[0].endswith("■" if narrow else "■ must stay"), "marks alone where words have no room"
     assert ("±" in linear[0]) is not narrow
 
 

@@ -52,6 +52,8 @@ OTHER_AXIS = "on an axis of its own"
 """What the title of a panel says whose vertical axis is not that of the others."""
 NAME = 34
 """Characters of a name on one line of a legend."""
+_OF_MODELS = {"needed": "worse", "not needed": "not worse"}
+"""Verdicts on parts to those on the models without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +150,9 @@ def band_panels(
 ) -> Spec:
     """A panel for each band beside that of its baseline, which is dashed.
 
-    The title of a panel tells the verdict, whose colour the line has, where the line ends, and the bound behind the
-    verdict. All have the same axes but outliers (`outliers`), which would squeeze the others; their panels say so.
+    The title of a panel tells the verdict on the model that it draws (`worse`, where it lacks a part that must stay),
+    whose colour the line has, where the line ends, and the bound behind the verdict. All have the same axes but
+    outliers (`outliers`), which would squeeze the others; their panels say so.
 
     Args:
         bands: By name, those of baselines among them.
@@ -159,6 +162,7 @@ def band_panels(
         bounds: Name of a band to its difference from the baseline or the bound on that, likewise.
         width: Of the figure in pixels.
     """
+    verdicts = {name: _OF_MODELS.get(word, word) for name, word in verdicts.items()}
     labels = alike(verdicts[name] for name in bands if name in verdicts)
     looks = {"baseline": Look(palette.grey, (5, 3), "circle"), **palette.verdicts(labels)}
     shown = {name: band for name, band in bands.items() if name not in baselines.values()} or dict(bands)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from ablate.analysis.changes import setting_titles
@@ -12,6 +12,7 @@ from ablate.analysis.numbers import MISSING, decimals_for, fixed, plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
     PANEL_NAME,
+    PANEL_TITLE,
     WIDTH,
     Look,
     Palette,
@@ -24,7 +25,7 @@ from ablate.render.figures.style import (
     number,
     wrapped,
 )
-from ablate.stats import Importance
+from ablate.stats import Importance, Interval
 
 MOST_ROWS = 40
 """Main effects that are drawn at most, and interactions on a page, the largest first; the table has all."""
@@ -84,11 +85,6 @@ def with_aliases(row: EffectRow, effects: StudyEffects) -> str:
     return " ≡ ".join(effects.titles[name] for name in (row.name, *row.aliases))
 
 
-def by_size(rows: Iterable[EffectRow]) -> list[EffectRow]:
-    """The effects, the largest first."""
-    return sorted(rows, key=lambda row: -abs(row.estimate))
-
-
 def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS, name: int = NAME) -> Spec:
     """A row for each main effect, then for each of the largest interactions; dashed lines are the margin.
 
@@ -106,7 +102,7 @@ def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS,
             "high": row.high,
             "side": effects.side(row),
         }
-        for row in (*by_size(effects.main)[:split], *by_size(effects.interactions)[:most])
+        for row in (*effects.ranked(effects.main)[:split], *effects.ranked(effects.interactions)[:most])
     ]
     found: dict[str, Look] = {
         side: look(palette) for side, look in SIDES.items() if any(row["side"] == side for row in rows)
@@ -204,6 +200,92 @@ def _cell_of(effects: StudyEffects, name: str) -> tuple[int, int] | None:
     return None if of[0] < 0 or len(of) > 2 else (of[0], of[-1])
 
 
+MOST_MEANS = 6
+"""Pairs whose four means are drawn."""
+LEAST_MEANS = 300
+"""Pixels of a panel of means."""
+SUM = "sum of both"
+"""The fourth mean of a pair as it would be without an interaction."""
+
+
+def draw_means(
+    effects: StudyEffects,
+    means: Mapping[str, Mapping[tuple[bool, ...], Interval]],
+    palette: Palette,
+    width: float = WIDTH,
+) -> Spec:
+    """A panel for each pair with the mean of each of its four combinations: two lines, parallel if nothing interacts.
+
+    Args:
+        means: Name of an interaction to its means, as `setting_means` gives them.
+        width: Of the figure in pixels.
+    """
+    panels, columns = [], max(1, int(width // LEAST_MEANS))
+    shown = [row for row in effects.interactions if row.name in means]
+    ends = [end for of in means.values() for one in of.values() for end in (one.mean, one.low, one.high)]
+    known = [end for end in ends if end is not None]
+    room = 0.04 * (max(known) - min(known)) or 1.0
+    for row in effects.ranked(shown):
+        first, second = (settings_in_words(name) for name in effects.titles[row.name].split(" × "))
+        of = means[row.name]
+        rows: list[Spec] = [
+            {"x": first[active[0]], "line": second[active[1]], "mean": one.mean, "low": one.low, "high": one.high}
+            for active, one in sorted(of.items())
+        ]
+        added: list[Spec] = [{"x": first[True], "line": SUM, "mean": (of[True, True].mean or 0.0) - row.estimate}]
+        looks = {
+            second[False]: palette.look(0),
+            second[True]: palette.look(1),
+            SUM: Look(palette.ink, (2, 3), "circle"),
+        }
+        x = names("x", first, axis={"labelAngle": 0, "title": None, "grid": False, "labelOverlap": False})
+        y = number(
+            "mean", f"mean {effects.metric}", domain=(min(known) - room, max(known) + room), axis={"tickCount": 5}
+        )
+        legend: Spec = {"columns": 1, "symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
+        tone = by_look("line", looks, "color", "strokeDash", **legend)
+        plain = {"color": tone["color"]}
+        beside = [{**rows[1], "line": SUM}, *added]  # from where the second alone is active
+        title = f"{effects.titles[row.name]}\n{effects.side(row)}: {_signed(row, effects)} beyond the sum"
+        drawn = [
+            mark("rule", [one for one in rows if one["low"] is not None],
+                 {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **plain}, strokeWidth=1.5, opacity=0.6),
+            mark("line", rows, {"x": x, "y": y, **tone}, strokeWidth=2),
+            mark("line", beside, {"x": x, "y": y, **tone}, strokeWidth=1.5),
+            mark("point", rows, {"x": x, "y": y, **plain}, size=55),
+            mark("point", added, {"x": x, "y": y}, size=55, filled=False, color=palette.ink),
+        ]  # fmt: skip
+        panels.append(
+            {"title": {"text": title.split("\n"), **PANEL_TITLE}, "width": width / columns - 80, "height": 190,
+             "layer": drawn}
+        )  # fmt: skip
+    independent = dict.fromkeys(("color", "strokeDash"), "independent")
+    return {"concat": panels, "columns": columns, "resolve": {"scale": independent, "legend": independent}}
+
+
+def settings_in_words(title: str) -> tuple[str, str]:
+    """The two settings between which an effect is the change, from its title: `with X` and `no X`, or the two kinds."""
+    old, arrow, new = title.partition(" → ")
+    if arrow:
+        return old, new
+    if title.startswith("no "):
+        return f"with {title.removeprefix('no ')}", title
+    return (f"no {title.removeprefix('with ')}" if title.startswith("with ") else "as in the baseline"), title
+
+
+def _signed(row: EffectRow, effects: StudyEffects) -> str:
+    return fixed(row.estimate, decimals_for(effects.margin, []), sign=True)
+
+
+def how_to_read_means(metric: str) -> str:
+    """What the panels of means are, in sentences."""
+    return (
+        f"Each point is the mean {metric} of one of four combinations, averaged over the other switches; bars are its "
+        "95 % interval over seeds. Parallel lines: no interaction. Dotted: where the second line would end if the two "
+        "changes only added up; from there to its point is the Δ below."
+    )
+
+
 def how_to_read_pairs(effects: StudyEffects) -> str:
     """What the cells of the heat map are, in sentences."""
     said = (
@@ -291,7 +373,7 @@ def _blocks(effects: StudyEffects, pictures: Mapping[str, Picture]) -> Iterator[
     decimals = decimals_for(
         effects.margin, [(row.high - row.low) / 2 for row in rows if row.low is not None and row.high]
     )
-    main, largest = by_size(effects.main), by_size(effects.interactions)[:MOST_LISTED]
+    main, largest = effects.ranked(effects.main), effects.ranked(effects.interactions)[:MOST_LISTED]
     aliased = any(row.aliases for row in rows)
     titles = ("effect", "change", "95 % interval", *(("aliased with",) if aliased else ()))
     groups = tuple(

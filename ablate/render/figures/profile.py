@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, new_part, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.suite import SuiteCell
-from ablate.render.answer import marks_help, suite_mark, suite_words
+from ablate.render.answer import VERDICT_MARKS, suite_mark
 from ablate.render.blocks import Grid, Paragraph, Picture, Section
-from ablate.render.figures.style import Palette, Spec, by_look, layers, mark, names, number, wrapped
+from ablate.render.figures.style import Palette, Spec, by_look, character, layers, mark, names, number, wrapped
 from ablate.spec.suite import is_accuracy
 
 NAME = 34
@@ -111,7 +112,7 @@ def matrix(answer: Answer, *, narrow: bool = False) -> Grid:
         of = suite.tasks[task]
         ends = (least, of.perfect) if of.perfect > of.trivial else (of.perfect, math.inf)
         within = around(cell.low, cell.high, min(cell.mean, ends[0]), max(cell.mean, ends[1]), decimals)
-        return f"{cell.mean:.{decimals}f}{within} {suite_mark(cell) if narrow else suite_words(cell)}".rstrip()
+        return f"{cell.mean:.{decimals}f}{within} {_verdict(cell, narrow=narrow)}".rstrip()
 
     rows = tuple(
         (
@@ -128,6 +129,20 @@ def matrix(answer: Answer, *, narrow: bool = False) -> Grid:
     return Grid(titles, (rows, (trivial,)), frozenset({0}))
 
 
+def _verdict(cell: SuiteCell, *, narrow: bool) -> str:
+    """The verdict on a variant on a task: the mark of the figures, with the word unless it is `narrow`."""
+    word, beside = ("" if cell.alike else cell.verdict), suite_mark(cell).lstrip("".join(VERDICT_MARKS.values()))
+    if word not in VERDICT_MARKS:
+        return beside
+    return f"{character(Palette().verdict(word))}{'' if narrow else f' {in_answer(word)}'}{beside}"
+
+
+def _key(cells: Iterable[SuiteCell]) -> str:
+    """What the marks of these cells mean."""
+    words = dict.fromkeys(cell.verdict for cell in cells if not cell.alike and cell.verdict in VERDICT_MARKS)
+    return ", ".join(f"{character(look)} {label}" for label, look in Palette().verdicts(words).items())
+
+
 def matrix_note(answer: Answer, *, narrow: bool = False) -> str:
     """How to read the matrix, in a few sentences; `narrow` as for `matrix`."""
     suite = answer.suite
@@ -135,10 +150,8 @@ def matrix_note(answer: Answer, *, narrow: bool = False) -> str:
     cells = [cell for row in suite.rows for cell in row.cells.values()]
     spread = "" if narrow else " with half of its 95 % interval over seeds, or its ends cut at what the metric can be"
     said = f"{suite.metric}{spread}. Beside it the verdict against the baseline on this task, margin {suite.margin:g}"
-    if narrow:
-        said += f": {marks_help(cells)}"
-    elif any(cell.alike for cell in cells):
-        said += "; none where it equals the baseline at every seed"
+    said += f": {_key(cells)}" * narrow
+    said += "; none where it equals the baseline at every seed" * any(cell.alike for cell in cells)
     marks = "".join(map(suite_mark, cells))
     alone = " *: true alone, not jointly over all variants and tasks (Holm's procedure)." * ("*" in marks)
     return f"{said}.{alone}{' °: not above the trivial baseline.' * ('°' in marks)}"

@@ -121,6 +121,15 @@ class Palette:
         return {labels[word]: self.verdict(word) for kept in _VERDICTS for word in labels if removal_word(word) == kept}
 
 
+_CHARACTERS = {"square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼", _CROSS: "×"}
+"""Marks to characters; others are circles."""
+
+
+def character(look: Look) -> str:
+    """The character for the mark of a look."""
+    return _CHARACTERS.get(look.mark, "●")
+
+
 def alike(words: Iterable[str]) -> dict[str, str]:
     """Verdict to its label in a legend: `must stay or worse` where both occur, which look the same."""
     found = sorted(set(words))
@@ -196,6 +205,8 @@ def omission(names: Sequence[str], hidden: int) -> str:
 
 PANEL_NAME = 24
 """Characters of a name on one line of the title of a panel."""
+PANEL_TITLE: Spec = {"anchor": "middle", "font": "Source Sans, sans-serif"}
+"""How the title of a panel looks."""
 
 
 def panels(parts: Iterable[Spec], rows: Sequence[Spec], height: float = 110, width: float = WIDTH) -> Spec:
@@ -213,9 +224,8 @@ def panels_apart(
     """A panel for each name, with axes of its own, its layers and its rows; its title is its name."""
     columns = min(4 if width >= WIDTH else 2, len(drawn)) or 1
     each = width / columns - 50
-    head = {"anchor": "middle", "font": "Source Sans, sans-serif"}
     parts = [
-        {"title": {"text": name.split("\n"), **head}, "data": {"values": [*rows]}, "layer": [*layered],
+        {"title": {"text": name.split("\n"), **PANEL_TITLE}, "data": {"values": [*rows]}, "layer": [*layered],
          "width": each, "height": height}
         for name, (layered, rows) in drawn.items()
     ]  # fmt: skip

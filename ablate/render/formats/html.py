@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, singledispatch
 from html import escape
 from itertools import chain, groupby, repeat
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Literal
 from urllib.parse import quote
 
@@ -29,15 +30,13 @@ from ablate.analysis.rows import SELECTED
 from ablate.render.blocks import AnswerGrid, Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
 from ablate.render.document import document, document_of_questions
 from ablate.render.figures import draw, save
-from ablate.render.figures.effects import SIDES, by_size
+from ablate.render.figures.effects import SIDES
 from ablate.render.figures.path import removal_outcome
-from ablate.render.figures.style import DRAWN_AS, Look, Palette
+from ablate.render.figures.style import DRAWN_AS, Look, Palette, character
 from ablate.render.formats import Format, Place
-from ablate.render.interval import FURTHER, Axis, Span, axis_svg, interval_svg
+from ablate.render.interval import FURTHER, FURTHEST, Axis, Span, axis_svg, interval_svg
 from ablate.spec.design import BASELINE, split_axis
 
-_MARKS = {"square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼"}
-"""Vega's names of marks to characters; others are circles."""
 _OUTCOMES = {"vanishes": "not worse", "turns": "undecided"}
 """What becomes of a difference at larger models, to the verdict as which it is drawn; others are verdicts."""
 ANSWER_STYLE = """
@@ -256,7 +255,7 @@ def verdict_table(
         embed: What makes HTML of an SVG element; the default leaves it as it is.
     """
     axis, write = Axis.of_picture(answer), partial(fixed, decimals=answer.decimals, sign=True)
-    titles = [f"Δ {escape(answer.metric)}", f"95 % bound, by {answer.unit}", "parameters"]
+    titles = [f"Δ {escape(answer.quantity)}", f"95 % bound, by {answer.unit}", "parameters"]
     if all(row.parameter_change is None for _, row in rows):
         titles.pop()
 
@@ -281,23 +280,33 @@ def verdict_table(
         (_marked(look(DRAWN_AS[key]), key, tag="em"), [cells(*each) for each in of])
         for key, of in groupby(rows, key=itemgetter(0))
     ]
-    told = f"The answer: {plural(len(rows), 'variant')} with verdicts, 90 % intervals and their bounds"
+    told = f"The answer: {plural(len(rows), 'variant')} with verdicts and their 95 % bounds"
     return _forest(titles, _scale(axis, ink, embed), groups, told)
 
 
-def effects_table(effects: StudyEffects, most: int, palette: Palette, embed: Callable[[str], str] = str) -> str:
-    """Effects as a table that is a forest plot, the largest first; `ANSWER_STYLE` is its style.
+def effects_table(
+    effects: StudyEffects,
+    most: int,
+    palette: Palette,
+    embed: Callable[[str], str] = str,
+    means: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Effects as a table that is a forest plot, in the order of a reader; `ANSWER_STYLE` is its style.
+
+    Pairs come first where the question of the study asks for some.
 
     Args:
         most: Interactions that it shows.
         embed: What makes HTML of an SVG element; the default leaves it as it is.
+        means: Name of an effect to the means that it is the difference of.
     """
-    groups = {
-        "Average over the other switches": by_size(effects.main),
-        "Two together, beyond the sum of both": by_size(effects.interactions)[:most],
-    }
-    spans = [_span(row) for rows in groups.values() for row in rows]
-    axis = Axis.around(effects.margin, 1 if effects.direction == "minimize" else -1, spans, FURTHER)
+    groups = [
+        ("Each by itself, on average over the other switches", effects.ranked(effects.main)),
+        ("Two together: the change beyond the sum of both", effects.ranked(effects.interactions)[:most]),
+    ]
+    rows_of_all = [row for _, rows in groups for row in rows]
+    worse = 1 if effects.direction == "minimize" else -1
+    axis = Axis.around(effects.margin, worse, [*map(_span, rows_of_all)], (FURTHEST,), both=True)
     write = partial(fixed, decimals=decimals_for(effects.margin, ()), sign=True)
 
     def cells(row: EffectRow) -> tuple[str, ...]:
@@ -305,19 +314,24 @@ def effects_table(effects: StudyEffects, most: int, palette: Palette, embed: Cal
         drawn = SIDES[side](palette)
         aliases = "".join(f" <small>or {escape(effects.titles[name])}</small>" for name in row.aliases)
         why = f" <em>{reason}</em>" if (reason := effects.open_because(row)) else ""
-        ends = interval_words(span.low, span.high, write)
-        below = f"{side}: {ends}" + (f", {reason}" if reason else "")
+        ends, at = interval_words(span.low, span.high, write), escape(means.get(row.name, ""))
+        below = "; ".join(filter(None, (f"{side}: {ends}", reason, f"{escape(effects.metric)} {at}" * bool(at))))
         return (
             _marked(drawn, side),
             f'{escape(effects.titles[row.name])}{aliases}{why}<small class="narrow"> {below}</small>',
             *_compared(axis, span, drawn, write, palette.ink, embed),
             ends,
+            *((at,) if means else ()),
         )
 
-    told = f"{plural(len(spans), 'effect')} on {escape(effects.metric)} with 95 % intervals"
-    titles = [f"Δ {escape(effects.metric)}", "95 % interval"]
-    shown = [(f"<b>{escape(title)}</b>", [cells(row) for row in rows]) for title, rows in groups.items() if rows]
-    return _forest(titles, _scale(axis, palette.ink, embed), shown, told, headed=True)
+    told = f"{plural(len(rows_of_all), 'effect')} on {escape(effects.metric)} with 95 % intervals"
+    titles = [
+        f"Δ {escape(effects.metric)}",
+        "95 % interval",
+        *((f"mean {escape(effects.metric)} without → with",) if means else ()),
+    ]
+    shown = [(f"<b>{title}</b>", [cells(row) for row in rows]) for title, rows in groups if rows]
+    return _forest(titles, _scale(axis, palette.ink, embed), shown[:: -1 if effects.asked else 1], told, headed=True)
 
 
 def claims_table(report: StudyReport, most: int) -> str:
@@ -336,14 +350,15 @@ def claims_table(report: StudyReport, most: int) -> str:
         for claim in claims
     ]  # fmt: skip
     axis, write = (
-        Axis.around(report.margin, worse, spans, FURTHER),
+        Axis.around(report.margin, worse, spans, FURTHER, both=True),
         partial(fixed, decimals=decimals_for(report.margin, ()), sign=True),
     )
 
     def cells(claim: ClaimVerdict, span: Span) -> tuple[str, ...]:
         word = _CLAIMED[claim.verdict]
         drawn = replace(Palette().verdict(word), colour=f"var({_variable(word)})")
-        about = "; ".join(filter(None, (without_brackets(claim.reason(report.titles)), claim.source)))
+        own = f"its own margin {claim.evidence['margin']:g}" if claim.own_margin(report.margin) else ""
+        about = "; ".join(filter(None, (without_brackets(claim.reason(report.titles)), own, claim.source)))
         return (
             _marked(drawn, claim.verdict),
             f"{prose(claim.says or claim.id)} <small>{prose(about)}</small>",
@@ -444,9 +459,12 @@ def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callab
         outcome, _, reason = outcome_words(row).partition(": ")
         drawn = palette.verdict(_OUTCOMES.get(row.outcome, row.outcome) if row.there else SELECTED)
         why = f" <small>{escape(reason)}</small>" if reason else ""
+        below = f"{outcome}, speedup {escape(row.speedup)}" if row.there else outcome
+        by_rung = " ".join(map(escape, row.by_rung))
         return (
             _marked(drawn, outcome),
-            f'{escape(row.words)}<small class="narrow"> {outcome}</small>{why}',
+            f'{escape(row.words)}<small class="narrow"> {below}</small>{why}'
+            f'<small class="narrow"> Δ at {rungs}: {by_rung}</small>',
             *_compared(axis, span, drawn, write, palette.ink, embed),
             interval_words(span.low, span.high, write),
             escape(row.speedup) if row.there else MISSING,
@@ -483,7 +501,8 @@ def _marked(drawn: Look, word: str, tag: str = "span") -> str:
 
 
 def _scale(axis: Axis, ink: str, embed: Callable[[str], str]) -> str:
-    marks = ["│ = 0", f"┊ = {axis.worse * axis.margin:g}"][:: axis.worse]
+    at = f"±{axis.margin:g}" if axis.both else f"{axis.worse * axis.margin:g}"
+    marks = ["│ = 0", f"┊ = {at}"][:: axis.worse]
     narrow = f'<small class="narrow">{" &ensp; ".join(marks)}</small>'
     return f'<span aria-label="0 and the margin {axis.margin:g}">{embed(axis_svg(axis, ink))}</span>{narrow}'
 
@@ -524,11 +543,6 @@ def _forest(
 def group_mark(key: GroupKey) -> str:
     """The character for the mark in which a group is drawn."""
     return character(Palette().verdict(DRAWN_AS[key]))
-
-
-def character(look: Look) -> str:
-    """The character for the mark of a look."""
-    return _MARKS.get(look.mark, "●")
 
 
 def holds_alone(row: AnswerRow) -> bool:

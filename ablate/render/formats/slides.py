@@ -101,8 +101,8 @@ footer p {{ margin: 0 0 0.15rem; }}
   table.answer {{ font-size: 0.9rem; }}
   table.answer td.change {{ white-space: normal; }}
   table.answer svg {{ width: 7rem; }}
-  .claims thead {{ display: none; }}
-  .claims table.answer :is(tbody, tr, td.change) {{ display: block; }}
+  .claims thead th:not(.interval) {{ display: none; }}
+  .claims table.answer :is(thead, tbody, tr, td.change) {{ display: block; }}
   .claims table.answer tr {{ border-bottom: 1px solid var(--rule); padding: 0.3rem 0; }}
   .claims table.answer td {{ height: auto; border: 0; }}
   .claims table.answer td:is(.verdict, .number, .interval) {{ display: inline-block; vertical-align: middle; }}
@@ -275,7 +275,7 @@ def _conclusion(findings: Findings) -> str:
     more, claims = len(report.answer.claims) - MOST_CLAIMS, ""
     if report.answer.claims:
         rest = f'<p class="note">{more} more claims are in the report.</p>' if more > 0 else ""
-        note = "Δ: of the model that a claim is about minus the one that it is compared with, with a 95 % interval; "
+        note = "Δ: of the model that a claim is about minus the one that it is compared with, with its 95 % interval; "
         note += f"margin {report.margin:g}."
         rest += f'<p class="note">{note}</p>'
         claims = f'<div class="claims"><h2>Claims</h2>{claims_table(report, MOST_CLAIMS)}{rest}</div>\n'
