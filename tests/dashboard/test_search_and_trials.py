@@ -83,7 +83,7 @@ def confirmed(tmp_path: Path) -> Path:
 
 def test_a_search_leads_with_its_best_point_on_fresh_seeds_pair_by_pair(confirmed: Path, shown: Shown) -> None:
     page = shown("search", confirmed, study="found")
-    assert "On 3 fresh seeds it is at least 0.48 better than the baseline" in page.markdown[0].value.replace("\\", "")
+    assert "the baseline's 3.100: at least 0.48 better" in page.markdown[0].value.replace("\\", "")
     (verdicts,) = (one.proto.body for one in page.get("html") if "verdict" in one.proto.body)
     assert verdicts.count("<tr>") == 2, "the head and the confirmed point alone"
     pairs = figures(page)[0]
