@@ -40,7 +40,10 @@ from dashboard.views import Entry
 ENTRY = Entry("Trade-offs", ":material/balance:", "This study", 60, variants=3)
 
 LEAST, MOST = 2, 3
-HOW_TO_READ = "Colour and mark: the verdict. Filled: on the front; hollow: not. Bars and ±: 95 % intervals over seeds."
+HOW_TO_READ = (
+    "Colour and mark: the verdict. Filled: on the front, where no other variant is better in one quantity and as good "
+    "in the rest; hollow: not. Bars and ±: 95 % intervals over seeds."
+)
 MOST_NAMED = 25
 """Points whose numbers are drawn beside them, those on the front first."""
 MOST_WHOLE = 30
@@ -84,13 +87,14 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
     _picked(_figures(record, front, keys, list(table["variant"]), f"Pareto front by {seen}: {found}"[:1000]))
     unproven = f" {UNPROVEN}" * ("unproven" in keys.values())
     names = names_note(results.answer(study), " ".join(front.titles.values()))
-    st.caption(prose(f"{HOW_TO_READ}{unproven} {what_it_says(front)} {names}"))
+    st.caption(prose(f"{HOW_TO_READ}{unproven}"))
     words = {name: fitting(table, name, 300) for name in ("variant", "verdict", "dominated by")}
     show_table(
         table, key="front-table", column_config=_formats(front, words),
         row_height=wrapping(table, words), height="content" if len(table) <= MOST_WHOLE else "auto",
         alt=f"Variants by {seen}, with 95 % intervals; {len(table)} rows",
     )  # fmt: skip
+    st.caption(prose(f"{what_it_says(front)} {names}"))
     draw = partial(draw_front, front, keys)
     export(table_files(f"{study}_front", table) | figure_files(f"{study}_front", draw), "front")
     _block(study, record, front)

@@ -112,7 +112,7 @@ code {{ font-size: 0.9em; background: var(--tint); padding: 0 0.2em; }}
 summary {{ cursor: pointer; }}
 :is(p, li, summary) {{ overflow-wrap: anywhere; }}
 section > details {{ max-width: 50rem; margin: 1rem 0; }}
-figure {{ margin: 1.5rem 0; padding: 0 1rem; overflow: hidden; }}
+figure {{ margin: 1.5rem -1rem; padding: 0 1rem; overflow: hidden; }}
 figure svg {{ overflow: visible; }}
 figure :is(svg, img) {{ max-width: 100%; height: auto; }}
 figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
@@ -126,11 +126,11 @@ figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
   .wide tr {{ padding: 0.4rem 0; border-top: 1px solid var(--rule); }}
   .wide td {{ display: flex; justify-content: space-between; gap: 1rem; padding: 0; white-space: normal; }}
   .wide td::before {{ content: attr(data-title); opacity: 0.8; }}
-  .wide td:not([data-title]) {{ display: none; }}
   .wide td.text {{ display: block; overflow-wrap: anywhere; }}
   .wide td.text::before {{ content: attr(data-title) ": "; }}
   .wide td.text:first-child {{ font-weight: 600; }}
   .wide td.text:first-child::before {{ content: none; }}
+  .wide td:not([data-title]) {{ display: none; }}
 }}
 @media screen and (prefers-color-scheme: dark) {{
   :root {{ --ink: #e4e8ee; --paper: #11161d; --rule: #3a4554; --tint: #1d2630; {dark} }}
