@@ -138,7 +138,7 @@ def test_trials_stand_below_their_variant_with_its_mean_and_its_verdict(confirme
 def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path, shown: Shown) -> None:
     page = shown("search", searched, study="searched")
     history, importances, curves, pair = figures(page)
-    assert "estimator (TPE) from: norm (rms, <b>none); lr (0.0001 to 0.1, logarithmic)." in re.sub(
+    assert "estimator (TPE) from: norm (rms, <b>none); learning rate (0.0001 to 0.1, logarithmic)." in re.sub(
         r"[\\\u2068\u2069]", "", page.markdown[1].value
     )
     (best,) = marks(history, "line")
@@ -152,13 +152,13 @@ def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path,
     assert len(lines) == 12
     assert sum({row["name"] for row in points} == {"pruned"} for points in lines.values()) == 4
     wide = {row["name"] for row in rows(marks(curves, "line")[-1]) if row["wide"]}
-    assert wide == {"baseline", "best point: lr 0.00562"}, "words, without the path of the setting"
+    assert wide == {"baseline", "best point: learning rate 0.00562"}, "words, without the path of the setting"
     assert len(rows(marks(pair, "point")[0])) == len(values) + 1, "and the baseline"
     assert {row["mark"] for one in marks(pair, "text") for row in rows(one)} == {"baseline", "best point"}
     low, high = marks(pair, "point")[0]["encoding"]["x"]["scale"]["domain"]
     assert 0.8e-4 < low < 1e-4 * 10**0.25, "no half of the figure is empty"
     assert 10 ** (-4 + 7 / 4) < high < 1.3 * 10 ** (-4 + 7 / 4)
-    assert {row["name"] for row in rows(marks(importances, "bar")[0])} == {"norm", "lr"}
+    assert {row["name"] for row in rows(marks(importances, "bar")[0])} == {"norm", "learning rate"}
 
 
 @pytest.mark.parametrize("narrow", [False, True])
@@ -169,7 +169,7 @@ def test_a_trial_leads_with_words_and_its_difference_and_keeps_its_key_behind_a_
         monkeypatch.setattr(f"dashboard.{view}.is_narrow", lambda: narrow)
     name = f"norm=rms@{LR}=0.0005623"
     page = shown("trial", searched, study="searched", variant=name, seed="0")
-    assert page.title[0].value.replace("\\", "") == "Trial: lr 0.000562, seed 0"
+    assert page.title[0].value.replace("\\", "") == "Trial: learning rate 0.000562, seed 0"
     told = [(one.label, one.value) for one in page.metric][:2]
     assert [label.replace("\\", "") for label, _ in told] == ["val_loss", "Minus the baseline's, same seed"]
     assert [float(value) for _, value in told] == pytest.approx([3.7, 3.7 - 4.0])
