@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -40,6 +41,7 @@ def test_all_ways_of_this_machine_agree(monkeypatch: pytest.MonkeyPatch) -> None
     ways = {"micro-batches", "recomputed blocks", "chunked logits", "a pack of 4", "bf16"}
     assert all("difference" in findings[name].values for name in ways)
     assert findings["CUDA graph"].state == findings["compiled blocks"].state == "skipped"
+    assert 0 < findings["machine"].values["free_gib"] < psutil.virtual_memory().total / 1024**3
 
 
 def test_each_way_differs_from_the_plain_one_in_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,9 @@ def test_versions_machine_and_command_are_recorded(
     assert {name: version(name) for name in found.versions if name != "python"}.items() <= found.versions.items()
     assert {"torch", "numpy", "ablate-blocks"} <= found.versions.keys()
     assert re.fullmatch(r"cpu: \S.*, [1-9]\d* cores", found.device)
+    for counted, told in ((4, 4), (None, 8)):  # on some systems only threads are known
+        monkeypatch.setattr("psutil.cpu_count", lambda logical=True, counted=counted: 8 if logical else counted)
+        assert this_worker("cpu").device.endswith(f", {told} cores")
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file() and (model := re.search(r"^model name\s*: (.*\S)", cpuinfo.read_text(), re.MULTILINE)):
         assert model[1] in found.device
