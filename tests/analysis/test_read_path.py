@@ -143,7 +143,7 @@ def test_what_diverged_is_refused_and_other_designs_have_no_path() -> None:
     def diverging(settings: Mapping[str, str], values: Mapping[str, Any]) -> float | None:
         return None if settings["a"] == "off" else 1.0
 
-    path = read_path(run({"kind": "simplify", "seeds": 2}, on_off("a", "b"), diverging), "a_study")
+    path = read_path(run({"kind": "simplify", "seeds": 2}, on_off("b", "a"), diverging), "a_study")
     assert path is not None
     refused = next(one for one in path.rounds[0] if one.switch == "a")
     assert refused.reason.startswith("diverged: 2 of 2 seeds")

@@ -16,7 +16,7 @@ from fake_store import FakeStore, fake_store
 from ablate.analysis import read_study
 from ablate.analysis.columns import columns, legend
 from ablate.analysis.runs import read_runs
-from ablate.analysis.slices import depths_of, is_logarithmic, read_slices
+from ablate.analysis.slices import depths_of, is_logarithmic, read_slices, search_words
 from ablate.render.as_json import study_json
 
 
@@ -54,9 +54,15 @@ def test_a_switch_of_numbers_is_an_axis() -> None:
 def test_a_search_has_points_that_stand_alone() -> None:
     design = {"kind": "search", "sampler": "random", "points": 10, "seeds": 1}
     design["ranges"] = {"model.width": {"low": 8, "high": 128}}
-    (found,) = read_slices(run(design, on_off("a", "b"), lambda s, v: 1.0), "a_study")
+    made = run(design, on_off("b", "a"), lambda s, v: 1.0)
+    (found,) = read_slices(made, "a_study")
     assert found.scattered
     assert sum(len(line.points) for line in found.lines) == 9  # where the baseline stands is not known
+    of_switches, of_ranges = "b (on, off); a (on, off); ", "width (8 to 128)."
+    for sampler, among in (("random", f"chance from: {of_switches}"), ("cmaes", "CMA-ES from: "), ("other", "")):
+        record = replace(made.record, space={**made.record.space, "design": {**design, "sampler": sampler}})
+        said = f"Up to 10 points with the baseline, proposed by {among}{of_ranges}" if among else ""
+        assert search_words(record) == said, "CMA-ES samples no switches"
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,16 @@ def test_the_life_of_a_trial(store: Store) -> None:
     before = datetime.now(UTC)
     key = start(store, "no_norm", 1)
     running = store.trial(key)
-    assert (running.state, running.metrics, running.finished_at) == (TrialState.RUNNING, {}, None)
-    assert (running.environment, running.seed, running.variant_hash) == (HERE, 1, digest("no_norm"))
+    told = {
+        "state": TrialState.RUNNING,
+        "environment": HERE,
+        "seed": 1,
+        "variant_hash": digest("no_norm"),
+        "attempts": 1,
+    }
+    nothing = dict.fromkeys(("steps", "seconds", "tokens", "flops"), 0) | {"reason": "", "metrics": {}, "worker": None}
+    assert {name: getattr(running, name) for name in (told | nothing)} == told | nothing
+    assert (running.finished_at, running.stopped_at) == (None, None)
     assert running.started_at is not None
     assert before <= running.started_at <= datetime.now(UTC)
 
