@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +15,12 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import DescrStatsW
 
-from ablate.stats import Direction, ExtendedSeeds, SeedPlan, SeedSchedule, Verdict, judge
+from ablate.stats import Direction, ExtendedSeeds, SeedPlan, SeedSchedule, Verdict, bounds, judge, summarise
 from ablate.stats.bounds import Allowance
 from ablate.stats.calibrate import rate, running_p
 from ablate.stats.further import advised_schedule, further_seeds, in_percent
+from ablate.stats.paired import MANY
+from ablate.stats.verdict import removal_word, replacement_word
 
 ORDER = {"better": 0, "not needed": 0, "undecided": 1, "needed": 2}
 
@@ -73,10 +76,55 @@ def test_swapping_the_direction_flips_the_sides(
         assert other.sentence.replace(" -", " ") == straight.sentence.replace(" -", " ")
 
 
-def test_an_allowance_on_how_much_worse_is_one_on_the_other_side_of_a_metric_to_maximise() -> None:
-    worse = Allowance(1.0, 2.0, None, ("low",), ("high",))
-    assert worse.of_change("minimize") == worse
-    assert worse.of_change("maximize") == Allowance(2.0, 1.0, None, ("high",), ("low",))
+def test_an_allowance_turns_and_grows_with_its_differences() -> None:
+    worse, turned = (Allowance(low, 3.0 - low, None, (f"{low}",), (f"{3.0 - low}",)) for low in (1.0, 2.0))
+    assert [worse.of_change(direction) for direction in ("minimize", "maximize")] == [worse, turned]  # type: ignore[arg-type]
+    for weight, side in ((4.0, worse), (-4.0, turned)):
+        assert worse.times(weight) == dataclasses.replace(side, low=4 * side.low, high=4 * side.high)
+    assert worse.times(0.0) == Allowance()
+
+
+@pytest.mark.parametrize("n", [2, 6, 30])
+def test_a_relative_verdict_is_that_of_the_logarithms(n: int) -> None:
+    rng, seen = np.random.default_rng(n), set()
+    for truth in np.linspace(-0.4, 0.4, 33):
+        row = rng.normal(truth, 0.05, n)
+        verdict = judge(by_seed(row.tolist()), by_seed([0.0] * n), margin=0.1, direction="minimize", relative=True)
+        (found,) = bounds(row.tolist(), None)
+        assert verdict.bound == found.as_shares()
+        assert (verdict.bound.low, verdict.bound.high) == pytest.approx(
+            (math.exp(found.low) - 1, math.exp(found.high) - 1)
+        )
+        sides = {"needed": found.low > math.log(1.1), "better": found.high < math.log(0.9)}
+        sides = {**sides, "not needed": found.high < math.log(1.1) and not sides["better"]}
+        assert verdict.word == next((word for word, there in sides.items() if there), "undecided")
+        if n < MANY:  # from there on bounds are not those of t alone
+            assert (verdict.p_needed < 0.05, verdict.p_better < 0.05) == (sides["needed"], sides["better"])
+        summary, shares = summarise(row.tolist()), summarise(row.tolist()).as_shares()
+        told = [(one.difference, one.low, one.high, *one.values) for one in (summary, shares)]
+        assert told[1] == pytest.approx([math.exp(value or 0.0) - 1 for value in told[0]])
+        seen.add(verdict.word)
+    assert seen == {"needed", "undecided", "not needed", "better"}
+
+
+def test_failed_trials_count_at_their_worst() -> None:
+    row, zeros = [0.0, 0.01, 0.02], dict.fromkeys(range(3), 0.0)
+    ask: dict[str, Any] = {"margin": 0.2, "direction": "minimize"}
+    for worst, word in (
+        ([0.03], "not needed"),
+        ([0.3], "undecided"),
+        ([-0.3], "not needed"),
+        ([0.02, 0.5], "undecided"),
+    ):
+        verdict = judge(by_seed(row), zeros, worst=worst, **ask)
+        assert (verdict.word, bool(verdict.withheld)) == (word, word == "undecided")
+        (alone,), (whole,) = bounds(row, None), bounds([*row, *worst], None)
+        assert verdict.bound is not None
+        assert verdict.bound.high == pytest.approx(max(alone.high, whole.high))
+        if verdict.withheld:
+            assert verdict.withheld.startswith(f"{len(worst)} trial{'s' * (len(worst) > 1)} of it failed, and might")
+        scheduled = judge(by_seed(row), zeros, worst=worst, schedule=SeedSchedule(2, 5), **ask)
+        assert (scheduled.word, scheduled.p_not_needed) == ("undecided", 1.0), "looks cannot tell when it failed"
 
 
 @given(seeds, seeds, margins, directions, finite)
@@ -132,6 +180,7 @@ def test_each_word_has_a_form_for_replacements() -> None:
     }
     undecided = judge_differences([0.02, 0.03], 0.02)
     assert undecided.of_replacement() == undecided
+    assert [removal_word(replacement_word(word)) for word in (*ORDER, "diverged")] == [*ORDER, "diverged"]
 
 
 @pytest.mark.parametrize("schedule", [SeedSchedule(3, 12), ExtendedSeeds((3, 12))], ids=["schedule", "added"])

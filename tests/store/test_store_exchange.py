@@ -75,7 +75,9 @@ def test_a_study_is_the_same_in_the_other_store(store: Store, exported: Path, tm
         assert (summary.finished, summary.diverged, summary.running, summary.planned) == (4, 1, 0, 6)
         again = tmp_path / "again.zip"
         other.export_study("simplify_block", again)
-    first, second = (json.loads(zipfile.ZipFile(file).read("manifest.json"))["sha256"] for file in (exported, again))
+    manifests = [json.loads(zipfile.ZipFile(file).read("manifest.json")) for file in (exported, again)]
+    assert {manifest["format"] for manifest in manifests} == {1}, "files of another format cannot be read"
+    first, second = (manifest["sha256"] for manifest in manifests)
     assert first == second
 
 
