@@ -22,7 +22,7 @@ from ablate.errors import DataError, EngineError, PluginError, SpaceError
 from ablate.execution.driver import run_study
 from ablate.execution.engine import Observer
 from ablate.kinds.mixers.attention import AttentionSpec
-from ablate.nn.model import build_model, model_cost
+from ablate.nn.model import model_cost
 from ablate.planning.forecast import Speed, _busy, forecast, measure_matmul, measure_speed, timed_spec, usual_workers
 from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import EarlierTrials, Trial, Variant
@@ -164,14 +164,6 @@ def test_points_that_make_no_model_are_left_out_with_the_reason(folder: Path) ->
     assert invalid.point.name == "order=kv"
     assert "matmul_order" in invalid.reason
     assert "softmax" in invalid.reason
-
-
-def test_costs_are_those_of_the_models(folder: Path) -> None:
-    for variant in make_plan(planner(folder)).variants:
-        model = build_model(variant.spec.model, vocabulary=257, context=8, seeds=[0])
-        assert variant.cost.parameters == sum(parameter.numel() for parameter in model.parameters())
-        passes = 3 * variant.cost.flops * 2  # forward and backward, batch
-        assert variant.flops == (passes + 14 * variant.cost.parameters) * 2  # AdamW: 14 operations a parameter; steps
 
 
 def test_a_mixer_without_a_cost_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

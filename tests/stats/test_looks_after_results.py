@@ -25,21 +25,16 @@ def test_what_was_declared_is_read() -> None:
     "declared",
     [(3, 6), (3, SeedSchedule(3, 20)), (SeedSchedule(3, 8), SeedSchedule(3, 20)), (3, 5, 7, 9), (2, 4, 3, 12)],
 )
-@pytest.mark.parametrize("word", ["needed", "not_needed"])
+@pytest.mark.parametrize("word", ["needed", "not_needed", "better"])
 def test_each_word_is_wrong_at_most_six_times_in_a_hundred(declared: tuple[int | SeedSchedule, ...], word: str) -> None:
     extended = ExtendedSeeds(declared)
     assert extended.added_error <= 0.2 * 0.05
-    drawn = MARGIN + np.random.default_rng(len(declared)).normal(0, SD, (COMPARISONS, max(extended.max, 12)))
+    truth = -MARGIN if word == "better" else MARGIN
+    drawn = truth + np.random.default_rng(len(declared)).normal(0, SD, (COMPARISONS, max(extended.max, 12)))
     wrong = rate(getattr(decide(drawn[:, : extended.max], MARGIN, extended), word))
     assert wrong.low <= SIX
-    assert wrong.high >= 0.05  # the first look keeps what it was promised
-
-
-def test_without_the_memory_of_the_first_look_a_study_is_wrong_more_often() -> None:
-    drawn = MARGIN + np.random.default_rng(1).normal(0, SD, (COMPARISONS, 8))
-    first, second = decide(drawn[:, :3], MARGIN), decide(drawn, MARGIN)
-    wrong = first.needed | (~first.not_needed & second.needed)
-    assert rate(wrong).low > SIX
+    least = 0.005 if word == "better" else 0.05  # the first look keeps what it was promised; few reach `better` there
+    assert wrong.high >= least
 
 
 @pytest.mark.parametrize("plan", [SeedSchedule(3, 12), ExtendedSeeds((3, SeedSchedule(3, 12)))], ids=["one", "added"])
