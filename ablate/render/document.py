@@ -167,9 +167,10 @@ def answer_note(answer: Answer, rows: Sequence[AnswerRow] | None = None) -> str:
     rows = answer.rows if rows is None else rows
     better = "lower" if answer.worse > 0 else "higher"
     baseline = "" if answer.baseline is None else f" ({fixed(answer.baseline, answer.decimals)})"
-    over = "" if answer.suite is None else f" over {plural(len(answer.suite.tasks), 'task')}, which the verdicts are on"
+    tasks = 0 if answer.suite is None else len(answer.suite.tasks)
+    judged = f"Verdicts are on the {answer.quantity} over {plural(tasks, 'task')}" if tasks else answer.quantity
     note = (
-        f"{answer.quantity}{over}: variant {'over' if answer.relative else 'minus'} {answer.reference}{baseline}"
+        f"{judged}: variant {'over' if answer.relative else 'minus'} {answer.reference}{baseline}"
         f"{', minus 1' * answer.relative}, {answer.pairing}; {better} is better. Margin: "
         f"{answer.margin:g}. Intervals end at one-sided 95 % bounds; a verdict rests on the one beside it."
     )

@@ -10,8 +10,8 @@ from typing import NamedTuple, Self
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import AnswerRow
 
-_WIDTH = 244
-"""Of the pictures in pixels."""
+_WIDTH, _LETTER = 244, 6.3
+"""Of the pictures, and of a letter of the numbers above them, in pixels."""
 REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
 FURTHER = (6.0, 12.0)
@@ -152,17 +152,29 @@ def _pixel(axis: Axis, position: float) -> float:
 
 
 def axis_svg(axis: Axis, ink: str) -> str:
-    """Zero and the margin as numbers where `interval_svg` draws their lines."""
-    width = _WIDTH
-    zero, margin = (_pixel(axis, axis.position(value)) for value in (0.0, axis.margin))
-    outward = margin + 75 < width if axis.worse > 0 else margin > 75
-    anchor = "start" if outward == (axis.worse > 0) else "end"
+    """Zero and the margin as numbers where `interval_svg` draws their lines; named `margin` where that has room."""
+    zero, *margins = (
+        _pixel(axis, axis.position(value))
+        for value in (0.0, *(side * axis.margin for side in (1, -1)[: 1 + axis.both]))
+    )
+    number = f"{'±' * axis.both}{axis.margin:g}"
+    said = f"margin {number}"
+    taken, margin = _LETTER * len(said), margins[0]
+    outward = [at for at in margins if (_WIDTH - at if at > zero else at) > taken]
+    if outward:
+        margin = outward[0]
+        anchor = "start" if margin > zero else "end"
+    elif abs(margin - zero) > taken + _LETTER:
+        anchor = "end" if margin > zero else "start"
+    else:
+        said, anchor, half = number, "middle", _LETTER * len(number) / 2
+        margin = min(max(margin, half), _WIDTH - half)
     words = (
         f'<text x="{zero}" y="12" text-anchor="middle">0</text>'
-        f'<text x="{margin}" y="12" text-anchor="{anchor}">margin {"±" * axis.both}{axis.margin:g}</text>'
+        f'<text x="{margin}" y="12" text-anchor="{anchor}">{said}</text>'
     )
     style = f'font-family="sans-serif" font-size="11" fill="{ink}"'
-    box = f'width="{width}" height="16" viewBox="0 0 {width} 16"'
+    box = f'width="{_WIDTH}" height="16" viewBox="0 0 {_WIDTH} 16"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box} {style}>{words}</svg>'
 
 

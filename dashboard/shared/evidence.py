@@ -256,7 +256,7 @@ def show_answer(study_report: StudyReport) -> None:
     if effects is not None and shows_effects(study_report):
         show_effects(effects, MOST_PAIRS)
         counts = ", ".join(f"{len(group.rows)} {group.key}" for group in answer.groups)
-        title = f"{plural(len(answer.rows), 'combination')}, each against the baseline: {counts}"
+        title = f"{plural(len(answer.rows), 'combination')}, each by itself against the baseline: {counts}"
         each = st.expander(title, key="combinations", on_change="rerun", bind="query-params")
         if each.open:
             with each:
@@ -329,7 +329,7 @@ def show_effects(effects: StudyEffects, most: int, means: Mapping[str, str] = Ma
     else:
         said += (
             f"An effect is decided if its whole interval lies beyond the margin of {effects.margin:g} (shaded), or "
-            "within it on both sides (white)."
+            "within it on both sides."
         )
     said += " Or: these trials cannot tell the two apart; the number is of their sum." * any(
         row.aliases for row in rows

@@ -30,7 +30,7 @@ from ablate.render.answer import answer_svg, print_answer, print_why
 from ablate.render.as_json import study_json, why_json
 from ablate.render.document import names_note
 from ablate.render.formats.html import group_mark, page_table, rows_of
-from ablate.render.interval import Axis, interval_svg
+from ablate.render.interval import Axis, Span, axis_svg, interval_svg
 from ablate.store.records import TrialState
 
 MARGIN = 0.1
@@ -339,6 +339,26 @@ def test_a_picture_has_larger_values_at_the_right_and_shades_the_worse_side(dire
         ((begin, width),) = re.findall(r'<rect x="([-.\d]+)" y="0" width="([-.\d]+)"', drawn)
         shaded = float(begin) < float(mean) < float(begin) + float(width)
         assert shaded == (answer.worse * row.difference > answer.margin)
+
+
+@pytest.mark.parametrize("worse", [1, -1])
+@pytest.mark.parametrize(("low", "high"), [(-0.06, 0.07), (-0.3, 0.3), (-0.06, 1.0), (-1.0, 0.06)])
+def test_both_margins_are_drawn_and_the_numbers_above_them_are_whole_and_apart(
+    worse: int, low: float, high: float
+) -> None:
+    axis, ends = Axis(low, high, 0.05, worse, both=True), []
+    for at, anchor, text in re.findall(r'x="([-.\d]+)" y="12" text-anchor="(\w+)">([^<]*)<', axis_svg(axis, "#000000")):
+        left = float(at) - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * 6 * len(text)
+        ends.append((left, left + 6 * len(text)))
+    first, second = sorted(ends)
+    assert 0 <= first[0] < first[1] <= second[0] < second[1] <= 244
+    row = Span(0.0, -0.05, 0.05)
+    drawn = interval_svg(axis, row, colour="#000000", ink="#ffffff", mark="circle")
+    zero, *margins = (float(at) for at in re.findall(r'<line x1="([-.\d]+)" x2="[-.\d]+" y1="0"', drawn))
+    line = re.search(r'<line x1="([-.\d]+)" x2="([-.\d]+)" y1="13', drawn)
+    assert line is not None
+    assert sorted(margins) == sorted(map(float, line.groups())), "the interval ends at both margins"
+    assert min(margins) < zero < max(margins)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 30])
