@@ -305,7 +305,7 @@ def trial_table(
             "steps": trial.steps if trial else None,
             "tokens": trial.tokens or None if trial else None,
             "FLOP": trial.flops or None if trial else None,
-            "seconds": trial.seconds if trial else None,
+            "seconds": trial.seconds or None if trial else None,
             "attempts": trial.attempts if trial else None,
             "ended": trial.finished_at if trial else None,
             NAME: one.variant,

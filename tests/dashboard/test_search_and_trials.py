@@ -273,6 +273,11 @@ def test_a_variant_of_a_ladder_is_compared_with_the_baseline_of_its_rung() -> No
     assert {row[NAME]: row[VERSUS] for row in found.to_dict("records") if row[VERSUS] == row[VERSUS]} == {
         "x@rung=1": 0.5, "x@rung=2": 0.25,
     }  # fmt: skip
+    store.add("x@rung=2", 0, state=TrialState.RUNNING, seconds=0.0)
+    found = trial_table(record, record.planned, store.trials([planned.key for planned in record.planned]))
+    assert list(found.loc[found["seconds"].isna(), NAME]) == ["x@rung=2"], (
+        "how long it runs is not known before it ends"
+    )
     variants = {variant.name: variant for variant in record.variants}
     assert {name: baseline_of(record, one).name for name, one in variants.items()} == {
         name: name.replace("x", "baseline") for name in losses
