@@ -347,7 +347,7 @@ CASES: list[tuple[Settings, str, str, str]] = [
         "'modules'",
         "shares tensors with other layers",
     ),
-    ({"model.multi_token": {"weights": [0.1] * CONTEXT}}, "model.multi_token.weights", "", "no token so far after"),
+    ({"model.multi_token": {"weights": [0.1] * CONTEXT}}, "model.multi_token.weights", "", "at most 8 weights"),
     ({"model.multi_token": {"weights": [0.1, 0]}}, "model.multi_token.weights.1", "0", "is not predicted"),
     ({"model.smear": {"inputs": 25}}, "model.smear.inputs", "25", "an embedding has 24 entries"),
     *(

@@ -74,6 +74,8 @@ def test_every_integer_is_bounded() -> None:
 
 def test_it_is_a_schema_and_all_references_resolve() -> None:
     Draft7Validator.check_schema(shipped())
+    wholes = [one for one in shipped()["$defs"].values() if "properties" in one]
+    assert {one["type"] for one in wholes} == {"object"}
     for node in nodes(shipped()):
         if "$ref" in node:
             target: Any = shipped()

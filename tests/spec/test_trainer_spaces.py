@@ -103,6 +103,12 @@ def test_what_is_refused(changes: dict[str, Any], path: str, rule: str) -> None:
     assert any(path == where and rule in said for where, said in problems), problems
 
 
+def test_a_timeout_is_in_seconds_whatever_its_unit() -> None:
+    written = {"90 s": 90, "1.5 min": 90, "2h": 7200, "1 day": 86400, "2 days": 172800}
+    read = {text: made(trainer__timeout=text) for text in written}
+    assert {text: one.trainer.timeout for text, one in read.items() if isinstance(one, TrainerSpace)} == written
+
+
 def test_settings_set_parameters_of_their_types() -> None:
     given = made(
         trainer__parameters__does={"default": "train", "choices": ["train", "wait"]},
