@@ -91,6 +91,12 @@ def nodes(tree: Any) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
+def test_editors_insert_no_defaults_and_show_descriptions_on_one_line() -> None:
+    typed = [node for node in nodes(shipped()) if isinstance(node.get("type"), str)]
+    assert not [node for node in typed if "default" in node]
+    assert not [node for node in typed if "\n" in node.get("description", "")]
+
+
 def described(node: dict[str, Any]) -> bool:
     """Whether a schema, or what it refers to, or each of its alternatives tells an editor what it is."""
     if "description" in node:
