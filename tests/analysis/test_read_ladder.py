@@ -197,11 +197,7 @@ def test_the_next_rung_is_the_one_that_would_decide() -> None:
     (step,) = next_of(studied(lambda compute: loss(compute / 1.3), margin=gap, noise=0.001))
     assert step.arguments[-1] == "6"  # the gap shrinks, and is clearly within the margin there
     assert step.purpose == "a rung of 3.2 times the compute would decide a=off"
-    for dial, rungs, following in (
-        ("depth", [2, 4, 8], "16"),
-        ("depth", [2, 3, 4], "5"),
-        ("width", [64, 96, 144], "216"),
-    ):
+    for dial, rungs, after in (("depth", [2, 4, 8], "16"), ("depth", [2, 3, 4], "5"), ("width", [64, 96, 144], "216")):
         (step,) = next_of(studied(lambda compute: loss(2 * compute), rungs=3, design={"dial": dial, "rungs": rungs}))
         assert step.arguments[-1] == after, "rungs go on as the last two do"
     assert next_of(studied(lambda compute: loss(2 * compute))) == [], "it holds"
