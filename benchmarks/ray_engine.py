@@ -55,12 +55,12 @@ def main(smoke: bool = False) -> None:
     size = 1 if smoke else available_cores()
     with LocalEngine(RunOptions(cache=cache, device="cpu", workers=size)) as local:
         trained, losses = through(local, plan, trials)
+    connect("local", 1)  # all on one cluster
     resources = ResourcesSpec(memory=0.1)
     with RayEngine(RunOptions(cache=cache, device="cpu", resources=resources, address="local")) as ray_engine:
         ours, same = through(ray_engine, plan, trials)
         empty = nothing(ray_engine, trials)
     assert same == losses, "the engines must give the same losses"
-    connect("local", 1)
     floor = bare(trials, reuse=True, concurrent=size)
     fresh = bare(few, reuse=False, concurrent=size)
     ray.shutdown()
