@@ -13,7 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -223,10 +223,16 @@ class Workplace:
         return self.rows(f"SELECT {columns} FROM curves WHERE trial_key = '{key}' ORDER BY step")
 
 
-def quick_workers() -> contextlib.AbstractContextManager[None]:
-    """Within it workers are forked from this process, where this is possible: on Linux, and not beside a GPU."""
+@contextlib.contextmanager
+def quick_workers() -> Iterator[None]:
+    """Within it workers are forked from this process, where this is possible: on Linux, and not beside a GPU.
+
+    Plans measure the speed of this machine for a moment: by one step of a variant instead of twenty.
+    """
     forks = sys.platform == "linux" and not torch.cuda.is_available()
-    return forked_workers() if forks else contextlib.nullcontext()
+    briefly = patch.multiple("ablate.planning.forecast", _SECONDS=0.0, _MATMUL_SECONDS=0.02)
+    with briefly, forked_workers() if forks else contextlib.nullcontext():
+        yield
 
 
 def fits_schema(command: str, finished: Finished) -> None:
