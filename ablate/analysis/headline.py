@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
@@ -190,25 +189,25 @@ def average_sentence(effects: StudyEffects, so_far: str = "") -> str:
 
 
 def pair_sentences(effects: StudyEffects) -> Iterator[str]:
-    """Which pairs of settings interact; only those that the question of the study asks for, if it names any."""
+    """Which pairs of settings interact; first those that the question of the study asks for, if it names any."""
     if not effects.interactions:
         if effects.interactions_left_out:
             yield "Its variants do not tell interactions apart."
         return
     asked = [row for row in effects.interactions if row.name in effects.asked]
-    if asked and len(asked) <= MOST_NAMED:
-        yield from (_on_pair(effects, row) for row in asked)
-        return
+    asked = asked if len(asked) <= MOST_NAMED else []
+    yield from (_on_pair(effects, row) for row in asked)
     pairs = plural(number_of_pairs(effects), "pair")
-    sides = Counter(effects.side(row) for row in effects.interactions)
-    if sides["undecided"] == len(effects.interactions):
-        yield f"Whether any of {pairs} interacts by more than the margin is undecided."
-    elif found := [row for row in effects.ranked(effects.interactions) if effects.side(row).endswith("sum")]:
+    others = [row for row in effects.ranked(effects.interactions) if row not in asked]
+    if found := [row for row in others if effects.side(row).endswith("sum")]:
         least = "At least " if any(row.aliases for row in found) else ""
         names = [f"{_pair_words(effects, row)} ({_size(effects, row)} beyond the sum of both)" for row in found]
         told = f": {listed(names)}" if len(found) <= MOST_NAMED else ""
-        yield f"{least}{len(found)} of {pairs} interact{'s' * (len(found) == 1)}{told}."
-    else:
+        which = plural(len(found), "other pair") if asked else f"{len(found)} of {pairs}"
+        yield f"{least}{which} interact{'s' * (len(found) == 1)}{told}."
+    elif not asked and all(effects.side(row) == "undecided" for row in others):
+        yield f"Whether any of {pairs} interacts by more than the margin is undecided."
+    elif not asked:
         yield f"No pair of {number_of_pairs(effects)} is known to interact."
 
 

@@ -311,6 +311,8 @@ def test_what_a_question_asks_for_comes_first() -> None:
         pairs = found.ranked(found.interactions)
         assert {name for name, _ in pairs[0].settings} == {first, "value"}
         assert headline[0].startswith("value=off and norms=off interact: together worse") == (first == "norms")
+        other = "1 other pair interacts: skips=off with value=off (+0.9"
+        assert any(said.startswith(other) for said in headline) == (first == "norms"), "no interaction is left out"
         drawn = effects_table(found, 9, PAPER)
         assert (drawn.index("Two together") < drawn.index("Each by itself")) == (first == "norms")
         counts = [found.side(row) for row in found.main]
