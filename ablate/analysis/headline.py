@@ -466,7 +466,7 @@ def _smallest(rows: Rows, report: StudyReport, detail: Detail) -> str:
     keeps = _kept(smallest, report) if report.record.traits.chooses else ()
     rest = f" It keeps {listed(keeps)}." if keeps else ""
     cost = f", {cost_of(smallest, report)}" if detail.bounds else ""
-    return f"Smallest as good: {named(smallest)}{_fewer(smallest)}{cost}{proven}.{rest}"
+    return f"Smallest that is as good: {named(smallest)}{_fewer(smallest)}{cost}{proven}.{rest}"
 
 
 def _kept(smallest: AnswerRow, report: StudyReport) -> list[str]:

@@ -204,10 +204,10 @@ def test_claims_are_named_unless_they_are_supported(direction: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"replaces": "the block by SAS"}, "Smallest as good: SAS, 10 % fewer"),
+        ({"replaces": "the block by SAS"}, "Smallest that is as good: SAS, 10 % fewer"),
         (
             {"model.depth": 2, "training.steps": 400},
-            "Smallest as good: depth 4 → 2 + steps 200 → 400, 10 % fewer",
+            "Smallest that is as good: depth 4 → 2 + steps 200 → 400, 10 % fewer",
         ),
     ],
 )
