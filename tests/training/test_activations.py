@@ -142,10 +142,12 @@ def test_attention_against_its_equation(logits: dict[str, Any]) -> None:
 @pytest.mark.parametrize("block", ["pre_ln", {"mixer": "latent_attention"}, {"mixer": "mamba2"}])
 def test_padding_counts_nowhere(block: Any) -> None:
     model = model_of(block)
-    padded, cut = insides_of(model, Few(padded=3)), insides_of(model, Few(length=T - 3))
-    for measure, blocks in cut.by_block.items():
-        for name, values in blocks.items():
-            assert padded.by_block[measure][name] == pytest.approx(values, rel=1e-4), (measure, name)
+    for left in (T - 3, 2):
+        padded, cut = (insides_of(model, few).by_block for few in (Few(padded=T - left), Few(length=left)))
+        assert ("first_token_share" in padded) == (block != {"mixer": "mamba2"})
+        for measure, blocks in cut.items():
+            for name, values in blocks.items():
+                assert padded[measure][name] == pytest.approx(values, rel=1e-4), (measure, name)
 
 
 def test_summaries_are_means_or_the_largest_and_growths_are_ratios() -> None:
