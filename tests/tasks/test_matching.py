@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ablate.errors import DataError
 from ablate.nn.model import build_model
 from ablate.spec.model import ModelSpec
-from ablate.tasks.matching import SAME, Matching, MatchingSpec
+from ablate.tasks.matching import SAME, Matching, MatchingSpec, PairSampler
+from ablate.tasks.sampling import Draws
 
 
 def ready(cache: Path, data: Path, **more: Any) -> Matching:
@@ -82,6 +86,19 @@ def test_drawn_pairs_are_what_their_label_says(tmp_path: Path) -> None:
     assert len(seen["train"]) == 7
     assert len(seen["validation"]) == 3
     assert 0.45 < sum(labels) / len(labels) < 0.55
+
+
+def test_windows_are_paired_equally_often_and_one_that_is_alone_is_only_another() -> None:
+    windows = [(text, place) for text, count in enumerate((3, 1, 2)) for place in range(count)]
+    drawn = PairSampler(np.array(windows), np.array([7, 9, 6]), "here").pairs(Draws("pairs"), 20_000)
+    found = Counter(zip(*(values.tolist() for values in drawn), strict=True))
+    begins = [one for one in windows if one[0] != 1]
+    expected = {}
+    for one, (label, name) in product(begins, enumerate(SAME)):
+        others = [other for other in windows if other != one and (other[0] == one[0]) == (name == "same")]
+        expected |= {(*one, *other, label): 20_000 / len(begins) / 2 / len(others) for other in others}
+    assert found.keys() == expected.keys()
+    assert all(abs(found[pair] - count) < 5 * count**0.5 for pair, count in expected.items())
 
 
 def test_no_pairs_is_refused(tmp_path: Path) -> None:
