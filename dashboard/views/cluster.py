@@ -212,6 +212,7 @@ def _past(study: str) -> None:
         table = load_table(loads)
         shown = table.drop(columns=[name for name in ("failed", "diverged") if not table[name].any()])
         shown["tokens/s"] = [None if pd.isna(rate) else count(round(rate)) for rate in shown["tokens/s"]]
+        shown = shown.dropna(axis="columns", how="all")
         show_grid(grid_of_texts(shown), f"Machines and devices, with what ended on them; {plural(len(table), 'row')}")
         export(table_files(f"{study}_workers", table) | _throughput(study, loads), "workers")
     st.header("Failures and retries", anchor=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -14,7 +15,7 @@ from ablate.analysis.report import StudyReport
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
 from ablate.spec.annotations import STUDY_NAME
-from ablate.store import TrialRecord, TrialState
+from ablate.store import StudyRecord, TrialRecord, TrialState
 from ablate.store.records import StudySummary
 from dashboard.shared.exports import code, show_grid
 from dashboard.shared.frame import begin_page, link
@@ -47,8 +48,9 @@ HERE_ONLY = (
 def show() -> None:
     """Draw the page."""
     study = begin_page("Run")
-    _study(study)
-    _where_it_ran(study)
+    trials = tuple(store().trials([trial.key for trial in record(study).planned]).values())
+    _study(study, trials)
+    _where_it_ran(trials)
     run = last_run(study)
     if run is None:
         st.caption("The dashboard shows the log of a run that was started here; this study was not.")
@@ -57,14 +59,14 @@ def show() -> None:
         st.fragment(_log, run_every=LIVE if run.alive else None)(run)
 
 
-def _study(study: str) -> None:
+def _study(study: str, trials: Sequence[TrialRecord]) -> None:
     counts = summary(study)
     if counts is None:
         return
     study_report = report(study)
     st.markdown(f"**{prose(progress_words(counts, study_report.progress.states[TrialState.FAILED]))}**")
     drivers = _drivers(study)
-    _facts(study_report, counts)
+    _facts(study_report.record, trials, counts)
     run = last_run(study)
     busy = run is not None and run.alive
     if not drivers and complete(counts):
@@ -98,18 +100,18 @@ def progress_words(counts: StudySummary, failed: int) -> str:
     return f"{said}, {f'{failed:,}' if failed else 'none'} failed."
 
 
-def _facts(study_report: StudyReport, counts: StudySummary) -> None:
+def _facts(record: StudyRecord, trials: Sequence[TrialRecord], counts: StudySummary) -> None:
     """What the study trains, and what it has cost."""
     facts = st.container(horizontal=True)
     facts.metric("Variants", f"{counts.variants:,}", width="content")
-    seeds = sorted({len(row.planned) for row in study_report.variants})
-    facts.metric("Seeds of each", " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1])))), width="content")
-    facts.metric("Training", duration(sum(row.seconds for row in study_report.variants)), width="content")
+    seeds = Counter(trial.variant for trial in record.planned).values()
+    each = dict.fromkeys((min(seeds, default=0), max(seeds, default=0)))
+    facts.metric("Seeds of each", " to ".join(map(str, each)), width="content")
+    facts.metric("Training", duration(sum(trial.seconds for trial in trials)), width="content")
 
 
-def _where_it_ran(study: str) -> None:
+def _where_it_ran(trials: Sequence[TrialRecord]) -> None:
     """Where its trials ran and when, each place in a row."""
-    trials = store().trials([trial.key for trial in record(study).planned]).values()
     ran: dict[tuple[str, str, str], list[TrialRecord]] = {}
     for trial in trials:
         if (where := trial.environment) is not None:

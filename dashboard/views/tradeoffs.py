@@ -15,6 +15,7 @@ from ablate.analysis.runs import words_for
 from ablate.metrics import COSTS
 from ablate.render.document import names_note
 from ablate.render.figures.front import (
+    LETTER,
     Keys,
     draw_front,
     draw_front_panel,
@@ -101,21 +102,22 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
 
 
 def _figures(record: StudyRecord, front: Front, keys: Keys, named: list[str], alt: str) -> list[dict[str, Any]]:
-    """Rows where many points would stand one above the other, else a panel for each cost; the points picked in them.
+    """Rows where points would stand one above the other or names be cut, else a panel for each cost; what was picked.
 
     Args:
         named: The names of the points in their order.
     """
     names = dict(zip((point.variant for point in ordered(front)), named, strict=True))
-    if len(names) <= MOST_WHOLE and any(is_crowded(front, quantity) for quantity in front.quantities[1:]):
+    on_front = [point.variant for point in front.points if point.on_front]
+    labels = dict([*names.items()][:MOST_NAMED])
+    if is_narrow():
+        labels = {name: new_part(front.titles[name]) for name in (*on_front, record.baseline) if name in labels}
+    cut = any(LETTER * len(label) > page_width() / 2 for label in labels.values())
+    if len(names) <= MOST_WHOLE and (cut or any(is_crowded(front, quantity) for quantity in front.quantities[1:])):
         return chart(
             lambda palette: draw_front_rows(front, keys, palette, names, page_width()),
             "front-rows", alt, picks=True,
         )  # fmt: skip
-    labels = dict([*names.items()][:MOST_NAMED])
-    if is_narrow():
-        on_front = [point.variant for point in front.points if point.on_front]
-        labels = {name: new_part(front.titles[name]) for name in (*on_front, record.baseline) if name in labels}
     picked = []
     for number, quantity in enumerate(front.quantities[1:]):
 

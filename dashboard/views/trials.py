@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.answer import Answer
-from ablate.analysis.answer_rows import AnswerRow, GroupKey
+from ablate.analysis.answer_rows import OF_VARIANTS, AnswerRow, GroupKey
 from ablate.analysis.changes import setting_titles
 from ablate.analysis.numbers import MISSING, count, duration, fixed, plural
 from ablate.analysis.runs import baselines_of
@@ -109,7 +109,11 @@ def _live(study: str) -> None:
 def judged(study: str) -> dict[str, Judged]:
     """The variants that the answer compares, as it sorts them, with their verdicts; of a suite those on each task."""
     groups = ((task, group) for task in report(study).tasks or ("",) for group in answer(study, task).groups)
-    return {at_task(row.variant, task): (group.key, row) for task, group in groups for row in group.rows}
+    return {
+        at_task(row.variant, task): (OF_VARIANTS.get(group.key, group.key), row)
+        for task, group in groups
+        for row in group.rows
+    }
 
 
 def by_variant(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -133,7 +137,8 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
             judged_here += [verdict] if verdict else []
             lines = [_line(row, metric, decimals) for row in trials.to_dict("records")]
             groups.append((_head(all_of_it, verdict, metric, decimals), lines if len(all_of_it) > 1 else []))
-        st.caption(prose(how_to_read(judged_here, answer(study))))
+        of = answer(study, next(iter(report(study).tasks), ""))
+        st.caption(prose(how_to_read(judged_here, of, timed=bool(table["seconds"].notna().any()))))
         st.html(group_table(groups, title))
         if names := names_note(answer(study)):
             st.caption(prose(names))
@@ -143,14 +148,16 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
             st.html(group_table([(None, lines)], title))
 
 
-def how_to_read(judged_here: Sequence[Judged], of: Answer) -> str:
+def how_to_read(judged_here: Sequence[Judged], of: Answer, *, timed: bool = True) -> str:
     """What the numbers of the table are, and those of its marks that these rows have."""
     rows = [row for _, row in judged_here]
     said = (
         f"{of.metric}: {'lower' if of.worse > 0 else 'higher'} is better; ± is half the 95 % interval of the mean over "
         "seeds. vs baseline: the difference, paired by seed. 95 % bound: what the verdict rests on; the margin is "
-        f"{of.margin:g}. training: the time of a trial; those trained together, as one pack, share it equally."
+        f"{of.margin:g}."
     )
+    if timed:
+        said += " training: the time of a trial; those trained together, as one pack, share it equally."
     if any(map(holds_alone, rows)):
         said += " *: true alone, not jointly with the other verdicts."
     if any(key == "unproven" for key, _ in judged_here):
@@ -184,7 +191,6 @@ def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: i
     leads = address("trial", trial=str(first[KEY])) if len(trials) == 1 else ""
     if verdict is not None:
         key, row = verdict
-        name = name.replace(html.escape(first[VARIANT]), html.escape(row.label))  # of the part that the verdict is on
         difference, bound = row.difference, html.escape(row.bound_text)
         mark = f"{marked_verdict(key, row, Palette(dark()).verdict)} "
         leads = leads or address(**{WHY: first[NAME]})

@@ -208,6 +208,7 @@ def test_the_marks_of_the_table_are_explained_above_it_if_it_has_them() -> None:
     answer: Any = SimpleNamespace(metric="score", worse=-1, margin=0.05)
     first, second = how_to_read([("worse", alone)], answer), how_to_read([("unproven", unknown)], answer)
     assert first.startswith("score: higher is better")
+    assert ("training:" in first, "training:" in how_to_read([], answer, timed=False)) == (True, False)
     assert ("*: true alone" in first, "Unproven:" in first, "seeds: about" in first) == (True, False, False)
     assert ("*: true alone" in second, "Unproven:" in second) == (False, True)
     assert "+12 seeds: about so many more would decide." in second
@@ -398,8 +399,19 @@ def test_a_run_says_where_its_trials_ran_and_when(tmp_path: Path, shown: Shown) 
     (table,) = (one.proto.body for one in page.get("html") if "Where the trials ran" in one.proto.body)
     cells = re.findall(r"<td[^>]*>(.*?)</td>", table)
     assert cells == ["cpu", "here", "-", "2", "2026-01-05 08:58", "2026-01-05 09:00"]
-    assert [(one.label, one.value) for one in page.metric][:2] == [("Variants", "1"), ("Seeds of each", "2")]
+    told = [(one.label, one.value) for one in page.metric]
+    assert told == [("Variants", "1"), ("Seeds of each", "2"), ("Training", "18 s")]
     assert not page.header or page.header[-1].value != "Log", "no heading without a log"
+
+
+@pytest.mark.parametrize(("name", "axis"), [("small", "quantitative"), ("small" * 20, "nominal")])
+def test_a_name_that_a_plot_of_a_front_would_cut_stands_before_a_row(
+    name: str, axis: str, tmp_path: Path, shown: Shown
+) -> None:
+    ended = [Ended(of, seed, 1.0 + n / 10) for n, of in enumerate(("baseline", name, "least")) for seed in range(2)]
+    write_study(tmp_path / "s.db", "s", variants_of({"baseline": 30, name: 20, "least": 10}), ended)
+    (figure,) = figures(shown("tradeoffs", tmp_path / "s.db", study="s"))
+    assert marks(figure, "point")[-1]["encoding"]["y"]["type"] == axis
 
 
 def test_compared_sides_have_one_name_and_a_sentence_says_what_was_found(tmp_path: Path, shown: Shown) -> None:
@@ -429,7 +441,7 @@ def test_compared_sides_have_one_name_and_a_sentence_says_what_was_found(tmp_pat
         for one in shown("trials", tmp_path / "s.db", study="s").get("html")
         if 'aria-label="Trials"' in one.proto.body
     )
-    assert re.search(r"must stay\s+the norm", re.sub(r"<[^>]+>", " ", trials)), "not: no norm must stay"
+    assert re.search(r"worse\s+no norm", re.sub(r"<[^>]+>", " ", trials)), "not: no norm must stay"
     trial = shown("trial", tmp_path / "s.db", study="s", variant="norm=none")
     assert any("The verdict on the norm: **must stay**" in one.value.replace("\\", "") for one in trial.markdown)
     front = shown("tradeoffs", tmp_path / "s.db", study="s").dataframe[0].value

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 from ablate.analysis.answer import Answer, answer_of
-from ablate.analysis.answer_rows import GroupKey
+from ablate.analysis.answer_rows import OF_VARIANTS, GroupKey
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, decimals_for, fixed, listed, percent, plural, with_interval
 from ablate.analysis.pareto import Front, FrontPoint
@@ -71,9 +71,8 @@ def stand(point: FrontPoint) -> str:
 
 
 def keys_of(answer: Answer) -> dict[str, GroupKey]:
-    """The verdicts of an answer on its variants: one without a part that can go is as good."""
-    said: dict[GroupKey, GroupKey] = {"can go": "as good", "must stay": "worse"}
-    return {row.variant: said.get(group.key, group.key) for group in answer.groups for row in group.rows}
+    """The verdicts of an answer on its variants, as `OF_VARIANTS` calls them."""
+    return {row.variant: OF_VARIANTS.get(group.key, group.key) for group in answer.groups for row in group.rows}
 
 
 def draw_front(front: Front, keys: Keys, palette: Palette) -> Spec:
