@@ -470,7 +470,7 @@ def _smallest(rows: Rows, report: StudyReport, detail: Detail) -> str:
 
 
 def _kept(smallest: AnswerRow, report: StudyReport) -> list[str]:
-    """The parts that a design tried to remove and the smallest block still has."""
+    """The parts that a design tried to remove and the smallest block still has, each once."""
     own, whole = (
         next(row.settings for row in report.variants if row.name == name)
         for name in (smallest.variant, report.record.baseline)
@@ -478,7 +478,8 @@ def _kept(smallest: AnswerRow, report: StudyReport) -> list[str]:
     tried = {pair: None for row in report.variants for pair in row.settings.items() - whole.items()}
     change = setting_changes(report.record)
     kept = (change(*pair) for pair in sorted(tried) if own.get(pair[0]) == whole.get(pair[0]))
-    return [*dict.fromkeys(part for one in kept for part in one.removed)]
+    parts = dict.fromkeys(part for one in kept for part in one.removed)
+    return [part for part in parts if (alone := part.partition(" (with ")[0]) == part or alone not in parts]
 
 
 def past_the_confirmed(report: StudyReport) -> frozenset[str]:

@@ -203,7 +203,7 @@ def _facts(table: JudgedTable, report: StudyReport, variant: str) -> Iterator[tu
         other = paired_difference(ours, theirs, SHOWN) if named else paired_difference({}, {})
     kind = "not paired" if paired else f"paired by the {other.n} {report.unit}s that are in both"
     if other.low is not None and other.high is not None:
-        yield "otherwise", f"{kind}, the 90 % interval would be {other.low:+.4g} to {other.high:+.4g}"
+        yield "otherwise", f"{kind}, the 95 % bounds would be {other.low:+.4g} to {other.high:+.4g}"
     elif not paired:
         yield "otherwise", "pairing needs runs of the same seeds on both sides that share their batches"
     difference = row.difference

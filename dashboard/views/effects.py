@@ -215,12 +215,12 @@ def _slices(study: str) -> None:
         return
     axes = {axis_slice.axis: axis_slice for axis_slice in axis_slices}
     axis = st.selectbox("Axis", list(axes), key="axis", bind="query-params", width=320)
-    chosen = axes[axis]
+    chosen, titles = axes[axis], variant_titles(record(study))
     rows = [
         {
             "line": line.name,
             chosen.axis: point.at,
-            "variant": point.variant,
+            "variant": titles.get(point.variant, point.variant),
             chosen.metric: point.objective.mean,
             "low": point.objective.low,
             "high": point.objective.high,

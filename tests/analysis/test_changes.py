@@ -11,6 +11,7 @@ import pytest
 from fake_store import FakeStore, fake_store
 from rich.console import Console
 
+from ablate.analysis.answer import answer_of
 from ablate.analysis.changes import (
     Change,
     changes_of,
@@ -272,6 +273,14 @@ def test_settings_are_called_by_their_last_words_as_far_as_these_tell_them_apart
             paths, ["optimizer learning rate", "head learning rate", "width", "query key norm", "a b", "b"], strict=True
         )
     )
+
+
+def test_the_smallest_is_said_to_keep_a_part_once_although_it_was_removed_in_two_ways() -> None:
+    names = singles("values=identity", "skip=removed", "skip=shaped")
+    made = study_of(names, {"skip=removed": 0.9, "skip=shaped": 0.9})
+    made.record = dataclasses.replace(made.record, traits=dataclasses.replace(made.record.traits, chooses=True))
+    first = answer_of(read_study(made, "a_study")).headline[0]
+    assert first.endswith(" It keeps the skip around attention."), first
 
 
 def test_what_was_removed_together_is_said_to_be_removable_together() -> None:

@@ -60,7 +60,7 @@ def test_shared_seeds_are_paired_and_what_pairing_buys_is_said() -> None:
     assert row(study, "other").difference.values == pytest.approx([0.01, 0.03, 0.03])
     facts = study.why("other").facts
     interval = stats.ttest_ind([0.83, 1.01, 1.23], [1.0, 1.2, 0.8], equal_var=False).confidence_interval(0.9)
-    assert facts["otherwise"] == f"not paired, the 90 % interval would be {interval.low:+.4g} to {interval.high:+.4g}"
+    assert facts["otherwise"] == f"not paired, the 95 % bounds would be {interval.low:+.4g} to {interval.high:+.4g}"
     assert dict(study.why("other").seeds) == pytest.approx({"1": 0.01, "2": 0.03, "3": 0.03})
 
 
@@ -372,7 +372,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Pat
     assert variant["versus_baseline"]["difference"] == row(study, MARKUP).difference.difference
     assert plain["questions"]["loss"]["judged"]["evidence"] == "3 seeds each, paired by seed"
     assert plain["answer"]["groups"][0]["rows"][0]["variant"] == MARKUP
-    assert "not paired, the 90 % interval would be" in run_here("judge", "runs.csv", *options, "--why", MARKUP).out
+    assert "not paired, the 95 % bounds would be" in run_here("judge", "runs.csv", *options, "--why", MARKUP).out
     assert run_here("judge", "runs.csv", *options, "--format", "md", "--out", "reports").code == 0
     assert (tmp_path / "reports" / "loss.md").is_file()
     Path("described.yaml").write_text(
