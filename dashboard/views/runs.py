@@ -66,7 +66,7 @@ def _study(study: str, trials: Sequence[TrialRecord]) -> None:
     study_report = report(study)
     st.markdown(f"**{prose(progress_words(counts, study_report.progress.states[TrialState.FAILED]))}**")
     drivers = _drivers(study)
-    _facts(study_report.record, trials, counts)
+    _facts(record(study), trials, counts)
     run = last_run(study)
     busy = run is not None and run.alive
     if not drivers and complete(counts):
@@ -100,11 +100,11 @@ def progress_words(counts: StudySummary, failed: int) -> str:
     return f"{said}, {f'{failed:,}' if failed else 'none'} failed."
 
 
-def _facts(record: StudyRecord, trials: Sequence[TrialRecord], counts: StudySummary) -> None:
+def _facts(study_record: StudyRecord, trials: Sequence[TrialRecord], counts: StudySummary) -> None:
     """What the study trains, and what it has cost."""
     facts = st.container(horizontal=True)
     facts.metric("Variants", f"{counts.variants:,}", width="content")
-    seeds = Counter(trial.variant for trial in record.planned).values()
+    seeds = Counter(trial.variant for trial in study_record.planned).values()
     each = dict.fromkeys((min(seeds, default=0), max(seeds, default=0)))
     facts.metric("Seeds of each", " to ".join(map(str, each)), width="content")
     facts.metric("Training", duration(sum(trial.seconds for trial in trials)), width="content")
