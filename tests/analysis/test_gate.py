@@ -9,12 +9,14 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from designed_study import on_off, run
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
 from ablate.analysis.claims import ClaimVerdict, ClaimWord
 from ablate.analysis.diff import differences
+from ablate.analysis.findings import read_findings
 from ablate.analysis.ideas import chance_warning, read_ideas
 from ablate.analysis.next_steps import deciding_seeds, study_arguments
 from ablate.analysis.report import StudyReport
@@ -186,6 +188,37 @@ def test_a_schedule_promises_no_more_seeds_than_it_has(
     answer = answer_of(read_study(made, "a_study"))
     assert [row.bound_text for row in answer.rows] == [bound]
     assert [(step.arguments, step.purpose) for step in answer.next] == [(arguments, purpose)]
+
+
+@pytest.mark.parametrize("adds_seeds", [True, False])
+def test_what_no_schedule_would_settle_is_said_where_a_design_can_have_one(adds_seeds: bool) -> None:
+    made = fake_store({name: ({}, 10) for name in ("baseline", "a=x")}, seeds=6, margin=0.1)
+    made.record = replace(made.record, traits=replace(made.record.traits, adds_seeds=adds_seeds))
+    for seed in range(6):
+        made.add("baseline", seed, {"val_loss": 3.0})
+        made.add("a=x", seed, {"val_loss": 3.1 + 0.05 * (-1) ** seed})
+    (step,) = answer_of(read_study(made, "a_study")).next
+    assert step.purpose == "1 undecided needs over 100 more seeds" + ", beyond any schedule" * adds_seeds
+
+
+@pytest.mark.parametrize(
+    ("names", "design", "saved"),
+    [
+        ("ab", "leave_one_out", (4, 8)),
+        ("ab", "grid", None),
+        ("a", "leave_one_out", None),
+        ("abc", "leave_one_out", (8, 16)),
+    ],
+)
+def test_a_study_says_what_the_full_grid_of_its_switches_would_have_taken(
+    names: str, design: str, saved: tuple[int, int] | None
+) -> None:
+    made = run({"kind": design, "seeds": 2}, on_off(*names), lambda settings, values: 1.0)
+    found = read_findings(made, "a_study")
+    assert (found.full_grid and (found.full_grid.combinations, found.full_grid.trials)) == saved
+    if found.full_grid is not None:
+        assert found.full_grid.times == pytest.approx(found.full_grid.trials / (2 + 2 * len(names)))
+        assert found.full_grid.seconds == pytest.approx(found.cost.seconds * found.full_grid.times)
 
 
 def test_what_diverged_is_open_and_counts_as_a_refuted_idea() -> None:
