@@ -163,7 +163,9 @@ def test_the_interval_beside_a_schedule_holds_over_all_looks() -> None:
 def test_one_tuning_seed_bounds_no_regret_and_the_report_says_so() -> None:
     made = study({0: 0.0, 1: 0.001, 2: 0.002}, 3)
     tried = tuple(Tried({"lr": at}, 0.1 * at, 1, 0, 1, {1000: 0.1 * at}) for at in range(2))
-    tuning = Tuning({"lr": [0, 1]}, (1000,), {name: Tuned({"wd": 1, "lr": 0}, (), tried) for name in ("baseline", "norm=none")})
+    tuning = Tuning(
+        {"lr": [0, 1]}, (1000,), {name: Tuned({"wd": 1, "lr": 0}, (), tried) for name in ("baseline", "norm=none")}
+    )
     allowance = read_allowances(made.record, read_runs(made, made.record, "val_loss"), tuning).versus(
         "norm=none", "baseline"
     )

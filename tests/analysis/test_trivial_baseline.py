@@ -115,6 +115,12 @@ def test_a_study_whose_models_know_less_than_pairs_of_tokens_has_no_answer() -> 
     assert [claim.verdict for claim in report.answer.claims] == ["refuted", "refuted"]
     assert "No answer yet" not in " ".join(report.answer.sentences)
     assert any("does not beat the trivial baseline bigram" in sentence for sentence in report.answer.warning_sentences)
+    texts = [[warning.text for warning in report.answer.warnings if warning.key == "beaten"]]
+    for seed in range(3):
+        store.add("baseline", seed, {"val_loss": 1.5 + 0.02 * seed})
+    texts += [[one.text for one in read_study(store, "a_study").answer.warnings if one.key == "beaten"]]
+    shown = "shown to beat a trigram (1.9)"
+    assert texts == [[f"no model is {shown}"], [f"1 of 2 models is not {shown}"]]
 
 
 @pytest.mark.parametrize(("loss", "answered"), [(2.4, True), (2.6, False)])
