@@ -13,6 +13,7 @@ from typing import Any
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import Along, AlongCell, AnswerRow, in_answer, outcome_words, verdict_word
 from ablate.analysis.columns import columns, groups, legend, shared_decimals
+from ablate.analysis.effects import StudyEffects
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings, TrainingCost
 from ablate.analysis.ladder import ScaleRow
@@ -182,6 +183,22 @@ def answer_note(answer: Answer, rows: Sequence[AnswerRow] | None = None) -> str:
     more = next((row.bound_text for row in rows if row.bound_text.startswith("+") and row.verdict == "undecided"), "")
     note += f" {more}: about so many more would decide." * bool(more)
     return f"{note} {answer.parts_note}." if answer.parts else note
+
+
+def effects_note(effects: StudyEffects) -> str:
+    """How to read rows of effects, in a few sentences."""
+    said = f"Δ: {effects.metric} with the change minus without it. " if effects.main else ""
+    if effects.interactions:
+        said += f"Of two together: {effects.metric} with both minus what their single Δ add up to. "
+    if effects.withheld:
+        said += f"All are undecided, whatever their intervals: {effects.withheld}."
+    else:
+        said += (
+            f"An effect is decided if its whole interval lies beyond the margin of {effects.margin:g} (shaded), or "
+            "within it on both sides."
+        )
+    aliased = any(row.aliases for row in (*effects.main, *effects.interactions))
+    return said + " Or: these trials cannot tell the two apart; the number is of their sum." * aliased
 
 
 def names_note(answer: Answer, text: str | None = None) -> str:

@@ -29,7 +29,7 @@ from ablate.analysis.warnings import StudyWarning
 from ablate.analysis.why import why
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
-from ablate.render.document import along_table, answer_note, names_note
+from ablate.render.document import along_table, answer_note, effects_note, names_note
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
 from ablate.render.formats.html import effects_table, group_mark, scale_forest, verdict_table
@@ -320,21 +320,7 @@ def show_effects(effects: StudyEffects, most: int, means: Mapping[str, str] = Ma
         means: Name of an effect to the means that it is the difference of.
     """
     st.html(effects_table(effects, most, Palette(dark()), image, means))
-    rows = (*effects.main, *effects.interactions)
-    said = f"Δ: {effects.metric} with the change minus without it. " if effects.main else ""
-    if effects.interactions:
-        said += f"Of two together: {effects.metric} with both minus what their single Δ add up to. "
-    if effects.withheld:
-        said += f"All are undecided, whatever their intervals: {effects.withheld}."
-    else:
-        said += (
-            f"An effect is decided if its whole interval lies beyond the margin of {effects.margin:g} (shaded), or "
-            "within it on both sides."
-        )
-    said += " Or: these trials cannot tell the two apart; the number is of their sum." * any(
-        row.aliases for row in rows
-    )
-    st.caption(prose(said))
+    st.caption(prose(effects_note(effects)))
 
 
 def _trust(limits: list[StudyWarning]) -> None:

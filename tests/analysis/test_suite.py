@@ -136,21 +136,6 @@ def test_equal_values_at_every_seed_have_no_mark_and_the_baseline_is_called_by_w
     assert answer.headline[:2] == (better, "Worse than attention: linear (worse on recall).")
 
 
-def test_a_phone_and_a_desktop_have_the_marks_of_the_figures(values: Values) -> None:
-    """The same mark for the same verdict as in the table of the answer; a desktop has its word, too."""
-    answer = answer_of(read_study(suite(values), "a_study"))
-    wide, narrow = (
-        [cell for group in matrix(answer, narrow=narrow).groups for row in group for cell in row[2:]]
-        for narrow in (False, True)
-    )
-    marks = {"▲": "better", "■": "worse", "●": "as good", "◆": "undecided"}
-    found = [[(mark, word) for mark, word in marks.items() if mark in cell] for cell in wide]
-    assert {mark for pairs in found for mark, _ in pairs} > {"▲", "■"}
-    for pairs, large, small in zip(found, wide, narrow, strict=True):
-        assert all(f"{mark} {word}" in large and mark in small and word not in small for mark, word in pairs)
-        assert not set("▼=?") & set(small)
-
-
 def test_holm_over_variants_and_tasks() -> None:
     """Verdicts of each task hold alone with p about 0.03; together with six others they do not."""
     shift = np.array([-0.9, 0.0, 0.9]) * 0.012

@@ -21,6 +21,7 @@ from ablate.render.figures import draw, pictures, save
 from ablate.render.figures.style import PAPER, Spec
 from ablate.render.formats import render_report, write_report
 from ablate.render.formats.html import path_table
+from ablate.render.formats.slides import slides
 
 SECTIONS = {"Path", "Along numeric axes", "Effects", "Importances", "Trade-offs"}
 SWEEP = {"kind": "sweep", "path": "model.heads", "values": [1, 2, 4], "seeds": 2}
@@ -135,6 +136,15 @@ def test_the_heat_map_leaves_out_what_the_trials_cannot_tell() -> None:
     assert cells[names[1], names[0]] == found.interactions[0].estimate
     assert len(cells) == 6, "nothing above the diagonal"
     assert "interactions" not in {picture.name for picture in pictures(findings("fractional"))}
+
+
+def test_the_slides_of_a_grid_compare_what_their_headline_counts() -> None:
+    shown = slides(findings("grid"))
+    found = findings("grid").report.effects
+    assert found is not None
+    _, rows_of, _ = shown.split("<section>")[1:]
+    assert [title for title in found.titles.values() if title not in rows_of] == []
+    assert "of their sum" not in rows_of, "no two effects are one here"
 
 
 def test_importances_are_bars_that_make_up_the_whole() -> None:

@@ -36,6 +36,7 @@ from ablate.render.figures.style import DRAWN_AS, Look, Palette, character
 from ablate.render.formats import Format, Place
 from ablate.render.interval import FURTHER, FURTHEST, Axis, Span, axis_svg, interval_svg
 from ablate.spec.design import BASELINE, split_axis
+from ablate.stats.verdict import removal_word
 
 _OUTCOMES = {"vanishes": "not worse", "turns": "undecided"}
 """What becomes of a difference at larger models, to the verdict as which it is drawn; others are verdicts."""
@@ -227,13 +228,27 @@ def rows_of(answer: Answer) -> list[tuple[GroupKey, AnswerRow]]:
     return [(group.key, row) for group in answer.groups for row in group.rows]
 
 
+class _OfPage(Palette):
+    """The colours of verdicts as the CSS variables of a page, and the ink as the colour of its text."""
+
+    @property
+    def ink(self) -> str:
+        """The colour of text and lines."""
+        return "currentColor"
+
+    def verdict(self, word: str) -> Look:
+        """The look of a verdict."""
+        return replace(Palette().verdict(word), colour=f"var({_variable(removal_word(word))})")
+
+
+PAGE = _OfPage()
+"""For a page that has the CSS variables `colours`."""
+
+
 def page_table(answer: Answer, rows: Sequence[tuple[GroupKey, AnswerRow]]) -> str:
     """The same as `verdict_table`, on a page that has the CSS variables `colours`."""
 
-    def look(word: str) -> Look:
-        return replace(Palette().verdict(word), colour=f"var({_variable(word)})")
-
-    return verdict_table(answer, rows, look, "currentColor")
+    return verdict_table(answer, rows, PAGE.verdict, PAGE.ink)
 
 
 def verdict_table(

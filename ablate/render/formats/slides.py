@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from ablate.analysis.answer import answer_of
+from ablate.analysis.effects import StudyEffects
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
+from ablate.analysis.headline import shows_effects
 from ablate.analysis.numbers import count, percent
 from ablate.analysis.report import StudyReport
 from ablate.render.blocks import Items, Paragraph
-from ablate.render.document import answer_note, document, names_note
+from ablate.render.document import answer_note, document, effects_note, names_note
 from ablate.render.figures.style import Palette
 from ablate.render.formats import Format, Place
 from ablate.render.formats.html import (
     ANSWER_STYLE,
     HEAD,
+    PAGE,
     block_with_verdicts,
     claims_table,
     colours,
     data_url,
+    effects_table,
     page_table,
     rows_of,
 )
@@ -33,7 +38,7 @@ from ablate.store.records import VariantRecord
 
 WIDTH, HEIGHT = 1280, 720
 """Of a screen in CSS pixels; a page is as large, at 96 pixels an inch."""
-ROOM = (720.0, 630.0)
+ROOM = (720.0, 610.0)
 """Width and height that the two blocks share, in CSS pixels."""
 EDGE = 20
 """Pixels of the margin above and below the picture of a block that a screen has no room for."""
@@ -70,13 +75,14 @@ p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
   align-self: center; flex: none; }}
 .blocks figure {{ margin: 0; }}
 .blocks img {{ width: 100%; }}
-figcaption {{ font-size: 0.9rem; text-align: center; white-space: nowrap; }}
+figcaption {{ font-size: 0.9rem; text-align: center; }}
 {answer_style}table.answer {{ font-size: {listed}rem; }}
 table.answer th {{ font-size: 0.9rem; }}
 table.answer td {{ height: {room}rem; }}
 table.answer td.change {{ max-width: 22rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }}
 table.answer svg {{ width: {interval:.1f}rem; height: auto; }}
 table.answer code {{ display: none; }}
+.effects table.answer td.change {{ max-width: none; white-space: normal; }}
 .claims table.answer {{ font-size: {claimed}rem; }}
 .claims table.answer td {{ height: 2.4rem; }}
 .claims + .sides .text {{ font-size: 0.95rem; }}
@@ -145,7 +151,8 @@ def slides(findings: Findings, after: str | None = None) -> str:
     title = report.record.question or report.record.name
     body = "\n".join((_question(report, title, after), _comparisons(report), _conclusion(findings)))
     characters = sum(map(len, _answer(report)))
-    rows, claims = min(len(rows_of(answer_of(report))), MOST_ROWS), min(len(report.answer.claims), MOST_CLAIMS)
+    effects, claims = _effects(report), min(len(report.answer.claims), MOST_CLAIMS)
+    rows = min(len(rows_of(answer_of(report))), MOST_ROWS) if effects is None else _lines(effects)
     room = min(3.2, 27 / max(1, rows))
     return _PAGE.format(
         title=escape(title),
@@ -191,7 +198,7 @@ def _question(report: StudyReport, title: str, after: str | None) -> str:
 
 def _answer(report: StudyReport) -> Iterator[str]:
     """The headline, what limits it most, and what it rests on, each as a paragraph."""
-    answer = answer_of(report)
+    answer = answer_of(report, letters=not shows_effects(report))  # which the rows of effects do not explain
     yield f'<p class="headline">{prose(" ".join(answer.headline))}</p>'
     warnings = [line.text for line in answer.trust if line.level != "ok"]
     yield from (f'<p class="warning">{prose(text)}</p>' for text in warnings[:MOST_WARNINGS])
@@ -258,16 +265,40 @@ def _size(svg: str) -> tuple[float, float]:
 
 
 def _comparisons(report: StudyReport) -> str:
-    """The rows of the answer."""
+    """What the headline counts: the rows of the answer, or effects."""
+    if (effects := _effects(report)) is not None and report.effects is not None:
+        shown = f'<div class="effects">{effects_table(effects, len(effects.interactions), PAGE)}</div>'
+        kinds = ((of.main, of.interactions) for of in (report.effects, effects))
+        every, drawn = (len(main) + len(pairs) for main, pairs in kinds)
+        return _slide_of_rows(f"Effects on {effects.metric}", shown, effects_note(effects), every - drawn)
     answer = answer_of(report)
     rows = rows_of(answer)
-    more = len(rows) - MOST_ROWS
-    rest = f'<p class="note">{more} more variants are in the report.</p>' if more > 0 else ""
     shown = page_table(answer, rows[:MOST_ROWS]) if rows else "<p>Nothing can be compared yet.</p>"
-    return (
-        f"<section>\n<h2>Difference of {escape(report.metric)} from the baseline</h2>\n"
-        f'{shown}{rest}<p class="note">{html_prose(answer_note(answer)) if rows else ""}</p>\n</section>'
-    )
+    note = answer_note(answer) if rows else ""
+    return _slide_of_rows(f"Difference of {report.metric} from the baseline", shown, note, len(rows) - MOST_ROWS)
+
+
+def _effects(report: StudyReport) -> StudyEffects | None:
+    """The effects that a slide has room for, the first ones; None where the answer is on variants."""
+    effects = report.effects
+    if effects is None or not shows_effects(report):
+        return None
+    main, pairs = effects.ranked(effects.main)[: MOST_ROWS - 2], effects.ranked(effects.interactions)
+    found = replace(effects, main=tuple(main), interactions=tuple(pairs))
+    while found.interactions and _lines(found) > MOST_ROWS:
+        found = replace(found, interactions=found.interactions[:-1])
+    return found
+
+
+def _lines(effects: StudyEffects) -> int:
+    """Lines of the rows of effects with their headings: a pair that is one with another takes two."""
+    return len(effects.main) + sum(2 if row.aliases else 1 for row in effects.interactions) + 2
+
+
+def _slide_of_rows(title: str, shown: str, note: str, more: int) -> str:
+    rest = f'<p class="note">{more} more rows are in the report.</p>' if more > 0 else ""
+    said = f'{shown}{rest}<p class="note">{html_prose(note)}</p>'
+    return f"<section>\n<h2>{escape(title)}</h2>\n{said}\n</section>"
 
 
 def _conclusion(findings: Findings) -> str:
