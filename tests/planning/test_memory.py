@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,7 +33,7 @@ from ablate.planning.memory import (
 )
 from ablate.planning.plan import Variant
 from ablate.planning.planner import make_plan
-from ablate.spec.task import Task
+from ablate.spec.task import DataShape, Task, TaskSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 from ablate.training.members import freeze
@@ -96,13 +97,19 @@ def test_what_match_may_shrink_is_not_refused(folder: Path) -> None:
     assert largest_blocks(matched)[0] == "baseline"
 
 
+@functools.cache
+def shape_of(task: TaskSpec) -> DataShape:
+    """Many symbols take a second."""
+    return task.open(Path(), task.prepare(Path(), lambda line: None)).shape
+
+
 def variant_of(model: Any, task: dict[str, Any], training: dict[str, Any]) -> Variant:
     """With the cost that plans tell."""
     usual = {"steps": 3, "optimizer": {"lr": 1e-3}}
     spec = VariantSpec.model_validate(
         {"model": model, "task": {"kind": "recall", **task}, "training": {**usual, **training}}
     )
-    shape = spec.task.open(Path(), spec.task.prepare(Path(), lambda line: None)).shape
+    shape = shape_of(spec.task)
     cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
     return Variant("", {}, spec, "", cost, 0.0, "", vocabulary=shape.vocabulary, context=shape.context)
 
