@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
+import subprocess
+import threading
 from pathlib import Path
 
 import psutil
@@ -17,12 +19,13 @@ from ablate.execution.job_runner import JobRunner
 from ablate.execution.local import LocalEngine
 from ablate.execution.options import RunOptions, WorkerSettings
 from ablate.execution.protocol import Happened, Job, JobMember
-from ablate.execution.ranks import rank_group
+from ablate.execution.ranks import _watch, rank_group
 from ablate.planning.planner import make_plan
 from ablate.spec.space_fields import ResourcesSpec
 from ablate.store import Store
 from ablate.training.events import Measurement
 from ablate.training.sharding import RankLostError, Ranks
+from benchmarks.forked_process import ForkedProcess
 
 CPU = torch.device("cpu")
 MIXTURE = {"kind": "mixture", "experts": 4, "balance_loss": 1.0, "balance_rate": 0.01}
@@ -45,11 +48,7 @@ CHANGES = {
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(
-    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(folder / "temporary"))
-    (folder / "temporary").mkdir()
+def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(folder: Path, store: Store) -> None:
     resources = ResourcesSpec(checkpoint_every=10)
     log = KillsARank(26, folder)
     plan = make_plan(planner(folder, **CHANGES))
@@ -64,7 +63,6 @@ def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(
     assert log.killed == 1
     assert [outcome.state.value for outcome in log.outcomes] == ["finished"] * 2
     assert [told for told, *_ in log.told].count("lost") == 1
-    assert list((folder / "temporary").iterdir()) == []
     for trial in plan.trials:
         job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
         alone = [
@@ -77,6 +75,16 @@ def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(
         found = [point.val_loss for point in curve]
         assert found == pytest.approx([point.metrics["val_loss"][0] for point in alone], abs=2e-4)
         assert found[0] - found[-1] > 0.03  # so that equal losses are those of training
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the process that ends is forked")
+def test_a_process_whose_rank_died_ends_and_leaves_no_folder(folder: Path) -> None:
+    meeting = folder / "ranks"
+    meeting.mkdir()
+    (meeting / "meeting").touch()
+    ended = ForkedProcess(lambda: _watch(subprocess.Popen("false"), threading.Event(), str(meeting)))
+    assert ended.wait(60) == 1
+    assert not meeting.exists()
 
 
 def test_no_row_is_read_twice_in_a_step() -> None:
