@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -12,8 +15,9 @@ from random_tokens import CPU, RandomTokens, points, variant
 from ablate.spec.space_fields import CheckpointInterval
 from ablate.spec.variant import VariantSpec
 from ablate.training.events import Checkpoint, Diverged, Event, Measurement, State
-from ablate.training.loop import train
+from ablate.training.loop import misfit, train
 from ablate.training.members import Member
+from ablate.training.pack import Pack
 
 
 def pack(spec: VariantSpec, *seeds: int) -> list[Member]:
@@ -84,3 +88,36 @@ def test_a_member_that_diverged_before_stays_diverged_and_is_reported_again() ->
 def test_checkpoints_come_at_their_interval_and_not_at_the_end() -> None:
     events = train(pack(variant(steps=6), 0), RandomTokens(), CPU, save=CheckpointInterval(steps=2))
     assert [event.step for event in events if isinstance(event, Checkpoint)] == [2, 4]
+
+
+def places(part: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The path and the value of every tensor and number of a state."""
+    inside = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list | tuple) else ()
+    for name, one in inside:
+        yield from places(one, (*path, name))
+    if isinstance(part, torch.Tensor | int | float):
+        yield path, part
+
+
+def test_a_state_with_any_part_of_another_kind_does_not_fit() -> None:
+    spec = variant(steps=6)
+    state = state_at(spec, [0, 1], 3)
+    with Pack(pack(spec, 0, 1), RandomTokens(), CPU) as fresh:
+        assert misfit(fresh, state) == ""
+        tried = 0
+        for path, value in places({name: part for name, part in state.items() if "random" not in name}):
+            if path[0] in ("events", "positions", "alive"):
+                continue
+            for other in (
+                (value.to(torch.complex64), value[..., None]) if isinstance(value, torch.Tensor) else ("x", math.nan)
+            ):
+                damaged = deepcopy(state)
+                part = damaged
+                for name in path[:-1]:
+                    part = part[name]
+                part[path[-1]] = other
+                assert misfit(fresh, damaged), path
+                tried += 1
+        assert tried > 100
+        for missing in ("events", "model", "counters"):
+            assert missing in misfit(fresh, {name: part for name, part in state.items() if name != missing})
