@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from ablate.analysis.changes import setting_titles
 from ablate.analysis.fairness import MatchedBudgets, Tuning
 from ablate.analysis.numbers import few, listed, percent, plural
 from ablate.analysis.rows import VariantRow
@@ -130,7 +131,7 @@ def support(
         said.append("one trained model")
     untuned = sum(tuned.values is None for tuned in tuning.of.values()) if tuning is not None else 0
     if tuning is not None:
-        paths = listed(path.rpartition(".")[2] for path in tuning.grid)
+        paths = listed(setting_titles(tuning.grid).values())
         said.append(f"{paths} still being tuned" if untuned else f"{paths} tuned for every variant")
     if matching.path is not None:
         said.append(f"equal {matching.equal}")

@@ -68,7 +68,7 @@ def test_edges_and_what_is_still_tuning_are_named() -> None:
     evidence = support(
         fake_store({"baseline": ({}, 10)}).record, dict.fromkeys(TrialState, 0), (), "seed", tuning, STEPS
     )
-    assert (evidence.level, evidence.text) == ("weak", "0/0 trials, lr still being tuned")
+    assert (evidence.level, evidence.text) == ("weak", "0/0 trials, learning rate still being tuned")
     lines = fairness_lines(tuning, STEPS, "val_loss")
     assert "lr over 1, 2, 3, by the mean val_loss on validation over seeds (1000)" in lines[0]
     assert lines[1] == "Still tuning: y."
