@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from cli_runs import Finished, Workplace, wait_for
 
-HELPER = "SCALE = 1.0\n"
 MIXER = '''
 from typing import Literal
 

@@ -20,7 +20,6 @@ from ablate.spec.document import read_document
 from dashboard.shared.pictures import packed, text_of
 from dashboard.shared.store import LIVE
 
-CROSSED = "design: {kind: fractional, resolution: III, seeds: 2}"
 WILD = """
   rate: {fair: {}, wild: {training.optimizer.lr: 1.0e+30}}
 design: {kind: fractional, resolution: III, seeds: 2}"""

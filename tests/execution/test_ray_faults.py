@@ -197,7 +197,8 @@ def test_a_killed_driver_continues_where_it_was_from_checkpoints_and_brings_plug
             return []
         return [key for key, (state, curve) in known.items() if state is TrialState.RUNNING and len(curve) > 6]
 
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
+    own = os.environ | {"TMPDIR": str(tmp_path)}  # for what it leaves when it is killed
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=own) as driver:
         while not middle(before := states()):
             assert driver.poll() is None
             time.sleep(0.02)
