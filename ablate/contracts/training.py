@@ -19,7 +19,7 @@ from ablate.training.optimizer import PackOptimizer, parameter_infos
 
 _TOLERANCE = 1e-4
 _STEPS = 6
-_MANY_STEPS = 50
+_MANY_STEPS = 200
 _SEEDS = (5, 2, 11)
 _RATES = (1.0, 1.0, 0.3)
 """Of the members of a pack, as shares of the optimizer's own: two share a parameter group, one has its own."""
