@@ -82,11 +82,10 @@ def _sentences(
         kept.pop("can go", None)
     largest, smallest_sets = _nested(kept.get("can go", ()))[0], _nested(kept.get("must stay", ()))[1]
     if report.climbs is not None:
-        rest = [*_on_largest_rung(kept | {"can go": largest, "must stay": smallest_sets})]
+        rest = [*_on_largest_rung(kept | {"can go": largest, "must stay": smallest_sets}, report)]
     else:
-        parts = [*_parts(largest, "can go"), *_parts(smallest_sets, "must stay", begins=not largest)]
-        clauses = [f"{'; '.join(parts)}."] if parts else []
-        rest = [*clauses, *_changes(kept, report, detail, alone=not parts)]
+        parts = [*_parts(largest, smallest_sets)]
+        rest = [*parts, *_changes(kept, report, detail, alone=not parts)]
     if smallest and smallest not in first:
         rest.append(smallest)
     sentences = [*first, *rest]
@@ -250,7 +249,7 @@ def number_of_pairs(effects: StudyEffects) -> int:
     return sum(name.count(":") == 1 for name in (*known, *effects.unseen))
 
 
-def _on_largest_rung(rows: Rows) -> Iterator[str]:
+def _on_largest_rung(rows: Rows, report: StudyReport) -> Iterator[str]:
     """The verdicts on the variants of a ladder where they were trained, before what nobody has trained."""
     names = {key: [new_part(row.words) for row in rows.get(key, ())] for key in ON_RUNG}
     parts = [
@@ -258,8 +257,9 @@ def _on_largest_rung(rows: Rows) -> Iterator[str]:
         for key, of in names.items()
         if of
     ]
-    if parts:
-        yield f"On the largest rung: {'; '.join(parts)}."
+    if parts and report.scaling is not None:
+        smallest, *_, largest = report.scaling.places
+        yield f"On the largest rung, {largest / smallest:.2g} times the compute of the smallest: {'; '.join(parts)}."
 
 
 def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
@@ -280,7 +280,7 @@ def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]
         if names
     ]
     if parts:
-        yield f"{EXTRAPOLATED} {climbs.times:g} times the compute: {'; '.join(parts)}."
+        yield f"{EXTRAPOLATED} {climbs.times:g} times that compute: {'; '.join(parts)}."
 
 
 EXTRAPOLATED = "Extrapolated to"
@@ -355,24 +355,27 @@ def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:
     return "No verdict yet: " + listed(f"{count} {key}" for key, count in counts) + "."
 
 
-def _parts(rows: Sequence[AnswerRow], what: str, *, begins: bool = True) -> Iterator[str]:
-    """A clause on the parts that can go, or on those that must stay, which may begin a sentence."""
+def _parts(can_go: Sequence[AnswerRow], must_stay: Sequence[AnswerRow]) -> Iterator[str]:
+    """A sentence on the parts that can go and those that must stay, each without the others, if there are any."""
+    clauses = [*_clause(can_go, "or", "can go"), *_clause(must_stay, "and", "must stay")]
+    if len(can_go) > 1:
+        yield f"One at a time, {'; '.join(clauses)}."
+    elif clauses:
+        named = (can_go or must_stay)[0].words == split_axis((can_go or must_stay)[0].variant)[0]
+        said = "; ".join(clauses)
+        yield f"{said if named else said[0].upper() + said[1:]}."  # names are written as they are
+
+
+def _clause(rows: Sequence[AnswerRow], between: str, what: str) -> Iterator[str]:
     if not rows:
         return
-    alone = ", one at a time" if what == "can go" and len(rows) > 1 else ""
     if len(rows) <= MOST_NAMED and sum(len(row.words) for row in rows) < 60:
         comma = "," if len(rows) > 1 and any(" and " in row.words for row in rows) else ""
-        names = f"{comma} {'or' if what == 'can go' else 'and'} ".join(row.words for row in rows)
-        yield f"{_capital(names, rows[0]) if begins else names}{comma} {what}{'' if comma else alone}"
+        yield f"{f'{comma} {between} '.join(row.words for row in rows)}{comma} {what}"
     else:
         together = sum(row.combines for row in rows)
         said = [plural(len(rows) - together, "part"), f"{plural(together, 'combination')} of parts"]
-        yield f"{listed(text for text in said if not text.startswith('0 '))} {what}{alone}"
-
-
-def _capital(text: str, row: AnswerRow) -> str:
-    named = row.words == split_axis(row.variant)[0]  # names are written as they are
-    return text if named else text[0].upper() + text[1:]
+        yield f"{listed(text for text in said if not text.startswith('0 '))} {what}"
 
 
 def named(row: AnswerRow) -> str:

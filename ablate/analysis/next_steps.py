@@ -208,7 +208,8 @@ def _planned_seeds(report: StudyReport) -> Iterator[NextStep]:
     field = f"seeds_per_rung: {[*by_rung[:-1], seeds]}" if by_rung else f"seeds: {seeds}"
     where = " on the largest rung" if by_rung else ""
     trained = [row.seconds / len(row.finished) for row in report.variants if row.finished]
-    purpose = f"`{field}` in the design, {plural(further, 'more seed')}{where}, may settle {few(list(enough))}"
+    more = f"{plural(further, 'more seed')}{where}"
+    purpose = f"`{field}` in the design, and `ablate study` again: {more} may settle {few(list(enough))}"
     yield NextStep((), purpose, further * math.fsum(trained) or None)
 
 

@@ -105,7 +105,7 @@ def test_what_is_trained_and_what_is_extrapolated_are_told_apart() -> None:
     report = read_study(studied(lambda compute: loss(2 * compute)), "a_study")
     answer, climbs = answer_of(report), report.climbs
     assert climbs is not None
-    trained, extrapolated = "On the largest rung: ", "Extrapolated to 10 times the compute: "
+    trained, extrapolated = "On the largest rung, ", "Extrapolated to 10 times that compute: "
     first, *_, last = answer.headline
     assert first.startswith(trained), "what was trained comes first"
     assert last.startswith(extrapolated)

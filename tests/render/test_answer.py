@@ -135,10 +135,10 @@ def test_letters_stand_for_parts_only_where_a_line_is_short() -> None:
 def test_the_headline_names_what_can_go_and_what_must_stay() -> None:
     first = " ".join(answered(study(REMOVED | REPLACED)).headline)
     assert first.startswith(
-        "The norm or the values can go, one at a time; the skip must stay. Better: old mixer → new mixer"
+        "One at a time, the norm or the values can go; the skip must stay. Better: old mixer → new mixer"
     )
     many = answered(study({"norm": 0.0, "values": 0.01, "bias": 0.02, "query": 0.03}))
-    assert many.headline[0] == "4 parts can go, one at a time."
+    assert many.headline[0] == "One at a time, 4 parts can go."
     undecided = answered(study({"bias": 0.0999}))
     assert undecided.headline[0] == "No verdict yet: 4 seeds do not decide the comparison."
 
@@ -641,7 +641,7 @@ def test_parts_and_combinations_of_parts_are_counted_apart() -> None:
         dataclasses.replace(one, settings=together) if one.name == "bias=off" else one for one in made.record.variants
     )
     made.record = dataclasses.replace(made.record, variants=variants)
-    assert answered(made).headline[0] == "3 parts and 1 combination of parts can go, one at a time."
+    assert answered(made).headline[0] == "One at a time, 3 parts and 1 combination of parts can go."
 
 
 HALF_DONE: dict[str, dict[str, Any]] = {
