@@ -54,7 +54,7 @@ class Axis:
         high: Its right end.
         margin: Where the margin is marked.
         worse: 1 where a larger metric is worse, else -1.
-        both: Whether the margin counts on either side, as for effects, which may also be known to lie within it.
+        both: Whether the margin counts on either side: effects may lie within it, variants may be better by it.
     """
 
     low: float
@@ -70,8 +70,9 @@ class Axis:
 
     @classmethod
     def of_picture(cls, answer: Answer) -> Self:
-        """An axis for the rows of an answer in a picture."""
-        return cls.around(answer.margin, answer.worse, answer.rows, (REACH, *FURTHER))
+        """An axis for the rows of an answer in a picture: with both margins where something is better."""
+        both = any(group.key in ("better", "ahead") for group in answer.groups)
+        return cls.around(answer.margin, answer.worse, answer.rows, (REACH, *FURTHER), both=both)
 
     @classmethod
     def around(

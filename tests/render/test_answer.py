@@ -325,20 +325,23 @@ def test_intervals_are_drawn_on_one_axis(direction: str) -> None:
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 @pytest.mark.parametrize("scale", [1, 4])
-def test_a_picture_has_larger_values_at_the_right_and_shades_the_worse_side(direction: str, scale: int) -> None:
+def test_a_picture_has_larger_values_at_the_right_and_shades_what_lies_beyond_the_margin(
+    direction: str, scale: int
+) -> None:
     effects = {"norm": 0.05, "mixer": -0.08, "mlp": 0.14, "values": -0.12}
     answer = answered(study({name: scale * effect for name, effect in effects.items()}, direction=direction))
     axis = Axis.of_picture(answer)
     for row in answer.rows:
         drawn = interval_svg(axis, row, colour="#000000", ink="#ffffff", mark="circle")
-        zero, margin = (float(at) for at in re.findall(r'<line x1="([-.\d]+)" x2="[-.\d]+" y1="0"', drawn))
+        zero, margin, *better = (float(at) for at in re.findall(r'<line x1="([-.\d]+)" x2="[-.\d]+" y1="0"', drawn))
         ((mean,),) = (re.findall(r"translate\(([-.\d]+) ", drawn),)
         assert row.difference is not None
         assert (float(mean) > zero) == (row.difference > 0), "a plus is right of zero in every figure"
         assert (margin > zero) == (direction == "minimize")
-        ((begin, width),) = re.findall(r'<rect x="([-.\d]+)" y="0" width="([-.\d]+)"', drawn)
-        shaded = float(begin) < float(mean) < float(begin) + float(width)
-        assert shaded == (answer.worse * row.difference > answer.margin)
+        assert [(at > zero) == (direction == "maximize") for at in better] == [True], "two variants are better"
+        spans = re.findall(r'<rect x="([-.\d]+)" y="0" width="([-.\d]+)"', drawn)
+        shaded = [float(begin) < float(mean) < float(begin) + float(width) for begin, width in spans]
+        assert shaded == [side * answer.worse * row.difference > answer.margin for side in (1, -1)]
 
 
 @pytest.mark.parametrize("worse", [1, -1])
