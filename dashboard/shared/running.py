@@ -295,7 +295,8 @@ def show_next_steps(answer: Answer) -> None:
         st.markdown("**What next?**")
         for number, step in enumerate(answer.next):
             time = f", about {duration(step.seconds)} of training" if step.seconds else ""
-            st.caption(prose(f"{'This command ' if step.arguments else ''}{step.purpose}{time}."))
+            said = f"This command {step.purpose}" if step.arguments else step.purpose[0].upper() + step.purpose[1:]
+            st.caption(prose(f"{said}{time}."))
             if not step.arguments:
                 continue
             arguments = [*step.arguments, f"--store={location()}"]
