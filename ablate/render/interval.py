@@ -163,8 +163,8 @@ def axis_svg(axis: Axis, ink: str) -> str:
     taken, margin = _LETTER * len(said), margins[0]
     outward = [at for at in margins if (_WIDTH - at if at > zero else at) > taken]
     if outward:
-        margin = outward[0]
-        anchor = "start" if margin > zero else "end"
+        side = 1 if outward[0] > zero else -1
+        margin, anchor = side * max(side * outward[0], side * zero + 2 * _LETTER), "start" if side > 0 else "end"
     elif abs(margin - zero) > taken + _LETTER:
         anchor = "end" if margin > zero else "start"
     else:

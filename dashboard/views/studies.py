@@ -110,7 +110,7 @@ def _table(words: str, state: str, starred: bool) -> None:
     found = [(at, study, marks.get((at, study.name), Mark())) for at, study in listed]
     shown = [(at, study, mark) for at, study, mark in found if _fits(study, mark, words, state)]
     shown = [one for one in shown if not starred or one[2].starred]
-    st.caption(f"{len(shown):,} of {len(listed):,} studies, the latest first")
+    st.caption(f"{len(shown):,} of {len(listed):,} studies, the latest first; a click on a name opens the answer")
     pages = -(-len(shown) // PAGE)
     page = 1
     if pages > 1:
