@@ -120,7 +120,8 @@ def chance_of_decision(distance: float, sd: float, n: int, further: int, schedul
         schedule: How seeds are added; None if their number was fixed beforehand and has spent its error rate.
     """
     levels = ExtendedSeeds((n, n + further)) if schedule is None else schedule
-    return _chance(round(distance / sd, 3), n, further, levels.level(n + further))
+    # Either sign has the same chance, so both have the same draws.
+    return _chance(round(abs(distance) / sd, 3), n, further, levels.level(n + further))
 
 
 @functools.lru_cache(maxsize=4096)
