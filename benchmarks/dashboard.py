@@ -24,6 +24,7 @@ import psutil
 
 from benchmarks.big_store import big_store
 from benchmarks.browser import IDLE, find_browser, launch
+from dashboard.views.curves import MORE
 
 PORT = 8599
 FIRST, LATER = 2.0, 0.5
@@ -164,7 +165,13 @@ def _tick(text: str) -> Callable[[Any], None]:
 _ACTIONS: dict[str, tuple[Callable[[Any], None], ...]] = {
     "studies": (_press("radio", "complete"), _tick("Starred"), _tick("Starred"), _press("radio", "all")),
     "answer": (_show_evidence, _close_evidence, _show_evidence),
-    "curves": (_press("radio", "tokens"), _press("radio", "training"), _tick("Single seeds"), _tick("Log x")),
+    "curves": (
+        _tick(MORE),
+        _press("radio", "tokens"),
+        _press("radio", "training"),
+        _tick("Single seeds"),
+        _tick("Log x"),
+    ),
     "compare": (_choose("Sides", 0), _choose("Sides", 0)),
     "trial": (_choose("Variant", 2), _choose("Seed", 1), _choose("Seed", 0)),
     "trials": (_choose("Sort by", 5), _tick("Greatest first"), _choose("Sort by", 6)),

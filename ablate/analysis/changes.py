@@ -214,6 +214,11 @@ def _last_words(path: str) -> str:
     return _WORDS.get(last, last.replace("_", " "))
 
 
+def setting_words(switch: str, setting: str) -> str:
+    """A setting as titles of variants call it: `relu_squared` of an activation as `ReLU²`."""
+    return _VALUES.get(_last_words(switch), {}).get(setting, setting.replace("_", " "))
+
+
 def setting_titles(names: Iterable[str]) -> dict[str, str]:
     """Switches and spec paths in a few words, different ones: `query_key_norm` as `query key norm`, a path by its end.
 

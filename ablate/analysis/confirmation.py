@@ -31,7 +31,7 @@ def seed_pairs(first: Mapping[int, float], second: Mapping[int, float]) -> dict[
 def which_seeds(
     report: StudyReport, answer: Answer, runs: Mapping[str, VariantRuns], fresh: Mapping[str, VariantRuns]
 ) -> str:
-    """What a search found with the seeds that chose its best point and with fresh ones, in a sentence.
+    """With which seeds the trials of a search were trained that a figure draws, and with which its answer, in words.
 
     Empty without fresh seeds.
 
@@ -42,11 +42,17 @@ def which_seeds(
     best = best_confirmed(report, answer)
     if best is None:
         return ""
-    decimals, told, metric = max(3, answer.decimals), [], report.metric
-    for which, of in (("the seeds that chose it", runs), ("fresh seeds", fresh)):
+    decimals, told, metric = max(3, answer.decimals), list[tuple[str, str]](), report.metric
+    for of in (runs, fresh):
         pairs = seed_pairs(of[baselines_of(report.record)[best]].values(metric), of[best].values(metric))
         if pairs:
             other, own = (fixed(value, decimals) for value in pairs["mean"])
-            seeds = listed([name.removeprefix("seed ") for name in pairs][:-1])
-            told.append(f"{own} with {which} ({seeds}), where the baseline has {other}")
-    return f"The best point, {variant_titles(report.record)[best]}, has {'; '.join(told)}." if len(told) > 1 else ""
+            seeds = [name.removeprefix("seed ") for name in pairs][:-1]
+            told.append((f"seed{'s' * (len(seeds) > 1)} {listed(seeds)}", f"{own}, the baseline {other}"))
+    if len(told) < 2:
+        return ""
+    (chose, of_chose), (confirm, of_fresh) = told
+    return (
+        f"Drawn: {chose}, which chose the best point, {variant_titles(report.record)[best]} ({of_chose}). The answer "
+        f"rests on fresh {confirm} alone ({of_fresh})."
+    )

@@ -118,12 +118,14 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     trained = [row.seconds / len(row.finished) for row in (report.baseline, *undecided) if row.finished]
     seconds = further * sum(trained) if report.baseline.finished else None
     arguments = ("resume", report.record.name, "--seeds", seeds)
-    each, limit = " each" if len(settled) > 1 else "", "" if report.rule.relative else f", at most {most}"
+    each = " each" if len(settled) > 1 else ""
+    more = f"more {report.unit}"
+    limit = f"{more}s" if report.rule.relative else f"at most {plural(int(most), more)}"
     which = f"{len(settled)} of {plural(len(undecided), 'undecided comparison')}"
     if len(undecided) == 1:
         which = new_part(undecided[0].change.words) or undecided[0].name
-    seeds_more = f"about {further} more {report.unit}{'s' * (further > 1)}{each}{limit}"
-    purpose = f"may settle {which} with {seeds_more} ({in_percent(chance)} chance{each})"
+    chances = f"do so with a chance of {in_percent(chance)}{each}"
+    purpose = f"may settle {which} with {limit}: about {further} {chances}"
     yield NextStep(arguments, purpose, seconds)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.analysis.changes import setting_titles
+from ablate.analysis.changes import setting_titles, setting_words
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import main_part
 from ablate.metrics import INITIAL, INSIDES, STACKS, at_length, inside_name, split_length
@@ -118,7 +118,10 @@ def search_words(record: StudyRecord) -> str:
         else {name: [*settings] for name, settings in record.space.get("switches", {}).items()}
     )
     titles = setting_titles([*options, *ranges])
-    among = [f"{titles[name]} ({', '.join(settings)})" for name, settings in options.items()]
+    among = [
+        f"{titles[name]} ({', '.join(setting_words(name, setting) for setting in settings)})"
+        for name, settings in options.items()
+    ]
     among += [
         f"{titles[path]} ({of['low']:g} to {of['high']:g}{', logarithmic' * bool(of.get('log'))})"
         for path, of in ranges.items()

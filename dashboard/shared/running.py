@@ -296,16 +296,24 @@ def show_next_steps(answer: Answer) -> None:
         for number, step in enumerate(answer.next):
             time = f", about {duration(step.seconds)} of training" if step.seconds else ""
             said = f"This command {step.purpose}" if step.arguments else step.purpose[0].upper() + step.purpose[1:]
-            st.caption(prose(f"{said}{time}."))
+            st.caption(prose(f"{said}{time}.{_seeds_meant(step)}"))
             if not step.arguments:
                 continue
             arguments = [*step.arguments, f"--store={location()}"]
             arguments += [f"--plugin={plugin}" for plugin in options()["plugins"]]
             code(command(*arguments))
             if may_run():
-                start_button(_label(step), "play_arrow", partial(start, answer.study, arguments), f"next-{number}")
+                start_button(_label(step), "play_arrow", partial(start, answer.study, arguments), f"next-{number}",
+                             primary=number == 0)  # fmt: skip
         if run is not None:
             link("runs", "Log of the last run", **{STUDY: answer.study})
+
+
+def _seeds_meant(step: NextStep) -> str:
+    """What two numbers of seeds mean, as a sentence; empty without them."""
+    seeds = dict(zip(step.arguments, step.arguments[1:], strict=False)).get("--seeds", "")
+    least, several, most = seeds.partition(":")
+    return f" `--seeds {seeds}`: {least} seeds of each variant, up to {most} of what is undecided." if several else ""
 
 
 def _label(step: NextStep) -> str:

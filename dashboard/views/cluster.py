@@ -58,6 +58,9 @@ def _live(study: str) -> None:
     status = status_of(store().activity())
     if not status.studies and not status.running:
         st.info("No study runs now. `ablate study FILE` starts one, here or on a cluster with `--engine ray`.")
+        with st.container(horizontal=True):
+            link("design", "Design a space to train")
+            link("runs", f"Continue {study}")
         _last(status)
         _machine()
         return
@@ -113,8 +116,10 @@ def _machine() -> None:
     memory, load, cores = psutil.virtual_memory(), psutil.getloadavg()[0], psutil.cpu_count() or 1
     st.header(f"This machine, {escape(platform.node())}", anchor=False)
     facts = st.container(horizontal=True)
-    facts.metric("Load of all programs, last minute", f"{load:.1f} on {plural(cores, 'core')}", width="content")
-    facts.metric("Memory of all programs", f"{memory.used / GIB:.1f} of {memory.total / GIB:.1f} GiB", width="content")
+    facts.metric(
+        "Load of the whole machine, other programs included", f"{load:.1f} on {plural(cores, 'core')}", width="content"
+    )
+    facts.metric("Memory in use", f"{memory.used / GIB:.1f} of {memory.total / GIB:.1f} GiB", width="content")
 
 
 def _last(status: Status) -> None:

@@ -183,7 +183,7 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
         facts.metric("Arithmetic, about", f"{scaled(size['flops'])}FLOP", width="content",
                      help="Of the blocks of the baseline, in all trials")  # fmt: skip
         if rate := speed():
-            facts.metric("Time, about", duration(size["flops"] / rate), width="content",
+            facts.metric("Time, rough guess", duration(size["flops"] / rate), width="content",
                          help=f"One trial at a time, at the {scaled(rate)}FLOP/s of trials in this store")  # fmt: skip
     st.caption(prose(f"{how_it_trains(checked['training'])} More, below the switches, has every setting."))
     if checked["points"] == len(checked["names"]):  # all of them
@@ -274,7 +274,7 @@ def _estimate(draft: Draft, text: str, checked: dict[str, Any]) -> None:
     if read_only():
         st.caption("`ablate plan` says it in the terminal; this dashboard only reads its store.")
         return
-    asked = st.button("Estimate the time", key="estimate", disabled=bool(checked["problems"]),
+    asked = st.button("Measure the time here", key="estimate", disabled=bool(checked["problems"]),
                       help="Prepares the data of the space, once, as `ablate plan` does")  # fmt: skip
     if asked:
         st.session_state[ESTIMATED] = text

@@ -10,7 +10,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.changes import setting_titles, variant_titles
+from ablate.analysis.changes import setting_titles, setting_words, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects, setting_means
 from ablate.analysis.headline import average_sentence, pair_sentences, shows_effects
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed
@@ -271,7 +271,7 @@ def _parallel(study: str) -> None:
     draw = partial(parallel, table, study_record, best, down=is_narrow())
     show_headline(results.answer(study))
     if said := results.which_seeds(study):
-        st.markdown(prose(f"{said} Drawn: the seeds that chose it."))
+        st.markdown(prose(said))
     chart(draw, "parallel-figure", f"Parallel coordinates: {caption}")
     st.caption(escape(caption))
     shown = differing(table, study_record)
@@ -291,8 +291,8 @@ def _parallel(study: str) -> None:
         height="content" if len(shown) <= MOST_WHOLE else "auto",
     )  # fmt: skip
     st.caption(
-        "The baseline, then the best mean first, which is not a verdict. Only settings that differ from the baseline's "
-        "are shown."
+        "The baseline, then the best mean of the drawn seeds first, which is not a verdict. Only settings that differ "
+        "from the baseline's are shown."
     )
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
 
@@ -353,7 +353,11 @@ def variant_table(study_record: StudyRecord, runs: Mapping[str, VariantRuns]) ->
             "variant": titles[variant.name],
             **dict.fromkeys(axes.values()),
             **{axes[axis]: axis_value(variant, axis) for axis in switches if axis not in variant.settings},
-            **{axes[name]: setting for name, setting in variant.settings.items() if name != MEMBERSHIP},
+            **{
+                axes[name]: setting_words(name, setting)
+                for name, setting in variant.settings.items()
+                if name != MEMBERSHIP
+            },
             "parameters": variant.parameters,
             metric: None if runs[variant.name].diverged else _mean(runs[variant.name].values(metric)),
             "diverged": len(runs[variant.name].diverged),

@@ -70,7 +70,9 @@ def _live(study: str) -> None:
             f"Δ: difference of {removal_path.metric} from the baseline, of all that is removed by then, paired by "
             f"seed. A part can be removed if its 90 % interval, whose ends are the bounds that decide, ends before the "
             f"margin {removal_path.margin:g}. The one of these that saves most is chosen, and the next round goes "
-            "on without it. Confirmed: also on fresh seeds, which took no part in the choice. FLOP: of training."
+            "on without it. The verdict on a part may change from round to round, as it is tried beside other removals "
+            "in each: for what stays the last round counts, for what can go the fresh seeds. Confirmed: also on fresh "
+            "seeds, which took no part in the choice. FLOP: of training."
         )
     )
     if removal_path.steps and any(one.relative_speed is None for one in _stations(removal_path)):

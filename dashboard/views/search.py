@@ -13,7 +13,7 @@ from typing import Any
 import streamlit as st
 
 from ablate.analysis.answer import answer_of
-from ablate.analysis.changes import setting_titles, variant_titles
+from ablate.analysis.changes import setting_titles, setting_words, variant_titles
 from ablate.analysis.confirmation import best_confirmed, seed_pairs
 from ablate.analysis.numbers import counted
 from ablate.analysis.runs import baselines_of
@@ -152,7 +152,11 @@ def _trials(location: str, study: str, at: tuple[Any, ...]) -> tuple[SearchTrial
     record = read_record(study)
     known = store().trials([planned.key for planned in record.planned])
     variants = {variant.name: variant for variant in record.variants}
-    parameters = {name: switch_settings(record, one) | varied_values(record, one) for name, one in variants.items()}
+    parameters = {
+        name: {switch: setting_words(switch, setting) for switch, setting in switch_settings(record, one).items()}
+        | varied_values(record, one)
+        for name, one in variants.items()
+    }
     axes = setting_titles(dict.fromkeys(axis for of in parameters.values() for axis in of))
     metric, titles, marks = record.objective["metric"], variant_titles(record), _marks(record, known)
     ended = [
@@ -189,6 +193,8 @@ def _marks(record: StudyRecord, known: Mapping[str, TrialRecord]) -> dict[str, s
 def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:
     """Draw the value of each trial and the best so far; what was picked."""
     st.header("Optimisation history", anchor=False)
+    if said := which_seeds(record.name):
+        st.markdown(prose(said))
     done = [trial for trial in trials if trial.value is not None and trial.mark != "baseline"]
     draw = partial(draw_history, record, trials)
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
@@ -200,7 +206,7 @@ def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[
     counts = counted((state.value, candidates.count(state)) for state in ENDED)
     st.caption(
         f"The candidates ({', '.join(counts)}) with the seeds that chose among them; the baseline is not one of them. "
-        f"These seeds flatter what they choose, so no verdict rests on them. {which_seeds(record.name)}"
+        "These seeds flatter what they choose, so no verdict rests on them."
     )
     return picked
 
@@ -217,7 +223,6 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
     base = [trial.value for trial in trials if trial.value is not None and trial.mark == "baseline"]
     beside = [{"value": fmean(base), "name": "baseline"}] if base else []
     looks = {
-        "baseline": Look(palette.ink, (1, 0), "stroke"),
         "a candidate": palette.look(0),
         "best so far": Look(palette.look(1).colour, (1, 0), "stroke"),
     }
@@ -231,7 +236,8 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
     best_rows = [row | {"name": "best so far"} for row in rows]
     return layers(
         [
-            mark("rule", beside, {"y": y, **tone}, strokeDash=[4, 3]),
+            mark("rule", beside, {"y": y}, strokeDash=[4, 3], color=palette.ink),
+            mark("text", beside, {"y": y, "text": {"field": "name"}}, x=4, align="left", dy=9, color=palette.ink),
             mark("line", best_rows, {"x": x, "y": {**y, "field": "best"}, **tone}, interpolate="step-after"),
             points,
             *_marked(rows, x, y, palette),

@@ -42,8 +42,8 @@ ENTRY = Entry("Trade-offs", ":material/balance:", "This study", 60, variants=3)
 
 LEAST, MOST = 2, 3
 HOW_TO_READ = (
-    "Colour and mark: the verdict. Filled: on the front, where no other variant is better in one quantity and as good "
-    "in the rest; hollow: not. Bars and ±: 95 % intervals over seeds."
+    "Colour and mark: the verdict. Filled: on the front, where no other variant is better in one quantity and at "
+    "least equal in the rest; hollow: not. Bars and ±: 95 % intervals over seeds."
 )
 MOST_NAMED = 25
 """Points whose numbers are drawn beside them, those on the front first."""
@@ -84,7 +84,7 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
     found, seen = finding(front), ", ".join(words_for(one) for one in front.quantities)
     st.markdown(f"**{prose(found)}**")
     if said := results.which_seeds(study):
-        st.markdown(prose(f"{said} Drawn: the seeds that chose it."))
+        st.markdown(prose(said))
     _picked(_figures(record, front, keys, list(table["variant"]), f"Pareto front by {seen}: {found}"[:1000]))
     unproven = f" {UNPROVEN}" * ("unproven" in keys.values())
     names = names_note(results.answer(study), " ".join(front.titles.values()))
@@ -108,10 +108,9 @@ def _figures(record: StudyRecord, front: Front, keys: Keys, named: list[str], al
         named: The names of the points in their order.
     """
     names = dict(zip((point.variant for point in ordered(front)), named, strict=True))
-    on_front = [point.variant for point in front.points if point.on_front]
     labels = dict([*names.items()][:MOST_NAMED])
     if is_narrow():
-        labels = {name: new_part(front.titles[name]) for name in (*on_front, record.baseline) if name in labels}
+        labels = {name: new_part(front.titles[name]) for name in labels}
     cut = any(LETTER * len(label) > page_width() / 2 for label in labels.values())
     if len(names) <= MOST_WHOLE and (cut or any(is_crowded(front, quantity) for quantity in front.quantities[1:])):
         return chart(

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ablate.analysis.answer_rows import answer_sentence
+from ablate.analysis.answer_rows import OF_VARIANTS, answer_sentence
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import AXES, Band, band, line
 from ablate.analysis.numbers import MISSING, count, decimals_for, duration, fixed, percent, plural, scaled
@@ -223,9 +223,10 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
         st.badge(trial.state, color=STATES[trial.state])  # type: ignore[arg-type]
         if row is not None and row.verdict_sentence:
             word, _, reason = answer_sentence(row).partition(": ")
+            word = next((of for part, of in OF_VARIANTS.items() if part == word), word)
             on = ", on fresh seeds" * bool(row.confirmed)
-            said = f"The verdict on {prose(row.change.words or 'its variant')}{on}: **{prose(word)}**" + (
-                f", {prose(reason)}" if reason else ""
+            said = f"The verdict on {prose(study_report.titles[row.name])}{on}: **{prose(word)}**" + (
+                f", {prose(reason.removeprefix(word).strip())}" if reason else ""
             )
             st.markdown(f"{said} ({evidence_link('evidence', at_task(row.name, task))})", width="content")
     if trial.state is TrialState.DIVERGED:
@@ -262,7 +263,8 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
     _cost(facts, variant, trial)
     for name, value in trial.metrics.items():
         if name != metric:
-            facts.metric(escape(name), f"{value:.5g}", width="content")
+            said = name.removeprefix("val_").replace("_", " ")
+            facts.metric(escape(said), f"{value:.5g}", width="content")
 
 
 def _cost(facts: DeltaGenerator, variant: VariantRecord, trial: TrialRecord) -> None:

@@ -107,13 +107,20 @@ def _live(study: str) -> None:
 
 
 def judged(study: str) -> dict[str, Judged]:
-    """The variants that the answer compares, as it sorts them, with their verdicts; of a suite those on each task."""
+    """The variants that the answer compares, by verdict and difference, with these; of a suite those on each task."""
     groups = ((task, group) for task in report(study).tasks or ("",) for group in answer(study, task).groups)
-    return {
-        at_task(row.variant, task): (OF_VARIANTS.get(group.key, group.key), row)
+    found = [
+        (at_task(row.variant, task), (OF_VARIANTS.get(group.key, group.key), row))
         for task, group in groups
         for row in group.rows
-    }
+    ]
+    order, worse = list(dict.fromkeys(key for _, (key, _) in found)), answer(study).worse
+
+    def place(of: tuple[str, Judged]) -> tuple[int, float]:
+        key, row = of[1]
+        return order.index(key), math.inf if row.difference is None else worse * row.difference
+
+    return dict(sorted(found, key=place))
 
 
 def by_variant(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -200,7 +207,8 @@ def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: i
     took, single = trials["seconds"].sum(min_count=1), len(trials) == 1
     state = first[STATE] if single else f"{finished} of {len(trials)} finished"
     time = MISSING if pd.isna(took) else duration(took)
-    known = (bound, "" if size == MISSING else f"{size} parameters", state, "" if time == MISSING else time)
+    told = f"95 % bound {bound}" if bound[:1] in ("≤", "≥") else bound
+    known = (told, "" if size == MISSING else f"{size} parameters", state, "" if time == MISSING else time)
     return (
         f'{mark}{name}<small class="narrow"> {" · ".join(filter(None, known))}</small>', mean,
         fixed(difference, decimals, sign=True), bound, state, size, time,

@@ -292,11 +292,11 @@ def test_rows_replace_a_column_of_points_that_hide_each_other() -> None:
     titles = {name: name for name in sizes} | {"small": "no table"}
     front = Front(("val_loss", "parameters"), ("minimize", "minimize"), points, (), titles)
     assert finding(front) == (
-        "On the front of val_loss and parameters: no table (val_loss +0.05, parameters -27 %), beside the baseline. "
-        "The baseline is not: a is better in the means."
+        "No other variant is better in both val_loss and parameters than no table (val_loss +0.05, parameters -27 %). "
+        "In brackets: the difference from the baseline. The baseline is not one of them: a has better means."
     )
     all_but_first = replace(front, points=tuple(replace(one, on_front=one.variant != "baseline") for one in points))
-    assert ("are 5 of 6 variants, from a (val_loss +0.01) to no table (val_loss +0.05, parameters -27 %), beside"
+    assert ("these 5 of 6: from a (val_loss +0.01) to no table (val_loss +0.05, parameters -27 %). In"
             in finding(all_but_first))  # fmt: skip
     assert is_crowded(front, "parameters")
     apart = replace(front, points=tuple(one for one in points if one.variant != "b"))

@@ -103,7 +103,7 @@ def test_curves_and_comparisons_are_of_one_task(store: Path, shown: Callable[...
 def test_a_trial_has_the_verdict_and_the_links_of_its_task(store: Path, shown: Callable[..., AppTest]) -> None:
     page = shown("trial", store, study="suite", variant="mixer=fnet@task=copy")
     assert page.title[0].value.replace("\\", "") == "Trial: mixer=fnet on copy, seed 0"
-    assert "worse by at least" in said(page)
+    assert "**worse**, by at least" in said(page)
     metrics = {one.label.replace("\\", ""): one.value for one in page.metric}
     other, own = LOSSES["baseline"][1], LOSSES["mixer=fnet"][1]
     expected = own - other + (own**2 - other**2) / 100

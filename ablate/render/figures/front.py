@@ -332,12 +332,13 @@ def finding(front: Front) -> str:
     savings = [", ".join(_savings(point, base, front.quantities)) for point in ends]
     told = [front.titles[point.variant] + (f" ({of})" if of else "") for point, of in zip(ends, savings, strict=True)]
     seen = listed([words_for(quantity) for quantity in front.quantities])
-    said = f"On the front of {seen}: {listed(told)}"
-    if len(on_front) > MOST_BESIDE:
-        said = f"On the front of {seen} are {len(on_front)} of {len(front.points)} variants, from {' to '.join(told)}"
-    said += f"{', beside the baseline' if any(savings) else ''}."
+    few = len(on_front) <= MOST_BESIDE
+    which = listed(told) if few else f"these {len(on_front)} of {len(front.points)}: from {' to '.join(told)}"
+    said = f"No other variant is better in {'both' if len(front.quantities) == 2 else 'all of'} {seen} than {which}."
+    if any(savings):
+        said += " In brackets: the difference from the baseline."
     if base is not None and not base.on_front:
-        said += f" The baseline is not: {front.titles[str(base.dominated_by)]} is better in the means."
+        said += f" The baseline is not one of them: {front.titles[str(base.dominated_by)]} has better means."
     return said
 
 
