@@ -349,7 +349,7 @@ def test_rows_of_a_table_are_documents(tmp_path: Path) -> None:
 
 
 def growth(folder: Path, end: str) -> float:
-    """MiB that preparing 15 MB takes at its peak beyond what 5 MB take, one after the other in one process."""
+    """MiB that preparing 25 MB takes at its peak beyond what 5 MB take, one after the other in one process."""
     program = (
         "import sys\nfrom pathlib import Path\n"
         "from ablate.tasks.language_model import LanguageModelSpec\n"
@@ -359,7 +359,7 @@ def growth(folder: Path, end: str) -> float:
         "    print(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])\n"
     )
     specs = []
-    for megabytes in (5, 15):
+    for megabytes in (5, 25):
         with (folder / f"{megabytes}.txt").open("w") as file:
             for number in range(megabytes * 10):
                 file.write(f"document {number}\n" + "some words of a story that goes on\n" * 2900 + end)
@@ -374,7 +374,7 @@ def growth(folder: Path, end: str) -> float:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("end", ["<|endoftext|>\n", ""], ids=["documents", "one text"])
 def test_memory_does_not_grow_with_the_text(end: str, tmp_path: Path) -> None:
-    assert growth(tmp_path, end) < 8, "MiB"
+    assert growth(tmp_path, end) < 16, "MiB"
 
 
 @pytest.mark.parametrize("kind", ["language_model", "masked_language_model"])
