@@ -238,7 +238,11 @@ def draw_parallel(
     ]
     head = {"grid": False, "title": None, "domain": False, "ticks": False, "labelAngle": 0, "labelOverlap": False,
             "labelPadding": 6 + LINE * lines, "orient": "left" if down else "top"}  # fmt: skip
-    axis = {"field": "axis", "type": "nominal", "sort": None, "scale": {"domain": titles, "padding": 0.5}, "axis": head}
+    places_of: Spec = {"domain": titles, "padding": 0.5}
+    if ends:  # as much room as the longest name takes
+        longest = 10 + LETTER * max(len(end["text"]) for end in ends)
+        places_of |= {"padding": 0, "range": [40, {"expr": f"max(width / 2, width - {longest:g})"}]}
+    axis = {"field": "axis", "type": "nominal", "sort": None, "scale": places_of, "axis": head}
     at = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.03, 1.08]}}
     x, y = (at, axis) if down else (axis, at)
     scheme = {"scheme": {"name": "cividis", "extent": [0.5, 1] if palette.dark else [0, 0.8]}}

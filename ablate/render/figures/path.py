@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from ablate.analysis.answer_rows import in_answer
@@ -29,6 +29,7 @@ from ablate.render.figures.style import (
     Palette,
     Spec,
     by_look,
+    layers,
     margin_marks,
     mark,
     names,
@@ -52,9 +53,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         return ()
     worse = "up" if path.direction == "minimize" else "down"
     caption = (
-        f"The path of removals. Top: {path.metric} against the baseline at each step, paired by seed, with 90 % "
-        f"intervals, whose ends are the bounds that decide ({worse} is worse; dashed: the margin {path.margin:g}). "
-        "Bottom: parameters, training FLOP and speed, in per cent of the baseline's."
+        f"The path of removals: {path.metric} against the baseline at each step, paired by seed, with 90 % intervals, "
+        f"whose ends are the bounds that decide ({worse} is worse; dashed: the margin {path.margin:g})."
     )
     return (Picture("path", caption),)
 
@@ -68,15 +68,11 @@ def removal_outcome(one: Removal, path: RemovalPath) -> tuple[str, str]:
 
 
 def draw_path(path: RemovalPath, palette: Palette, width: float = WIDTH) -> Spec:
-    """The differences of the steps above, on the seeds that chose them and on fresh ones, the costs below."""
+    """The differences of the steps, on the seeds that chose them and on fresh ones."""
     room = (width - 70) / (len(path.steps) + 1)
     labels = ["baseline"]
     labels += [f"− {wrapped(step.words.removeprefix('the '), int(room / LETTER) - 2, ' ')}" for step in path.steps]
-    wide = {"width": width - 70}
-    upper = {**wide, "height": 180, "layer": _losses(path, labels, palette)}
-    lower = {**wide, "height": 110, "layer": _costs(path, labels, palette)}
-    shared = {"scale": {"color": "independent", "shape": "independent"}}
-    return {"vconcat": [upper, lower], "resolve": shared, "autosize": {"type": "fit-x", "contains": "padding"}}
+    return layers([*_losses(path, labels, palette)], 200)
 
 
 def _losses(path: RemovalPath, labels: list[str], palette: Palette) -> list[Spec]:
@@ -94,7 +90,8 @@ def _losses(path: RemovalPath, labels: list[str], palette: Palette) -> list[Spec
     looks = {CHOICE: Look(palette.grey, (1, 0), "square"), FRESH: Look(palette.look(0).colour, (1, 0), "circle")}
     found = {seeds: look for seeds, look in looks.items() if any(row["seeds"] == seeds for row in rows)}
     x, y = names("at", labels), number("difference", f"difference of {path.metric}", axis={"tickCount": 5})
-    shifted = {"x": {**x, "axis": None, "scale": {"domain": labels, "type": "band"}},
+    beside = {"labelAngle": 0, "labelOverlap": False, "title": None, "grid": False}
+    shifted = {"x": {**x, "axis": beside, "scale": {"domain": labels, "type": "band"}},
                "xOffset": {"field": "shift", "type": "quantitative", "scale": {"domain": [0, 1]}}}  # fmt: skip
     tip = [{"field": key, "title": key} for key in ("name", "seeds", "difference", "low", "high")]
     known = [row for row in rows if row.get("low") is not None]
@@ -109,29 +106,6 @@ def _losses(path: RemovalPath, labels: list[str], palette: Palette) -> list[Spec
 def _ends(bounds: Bounds | None) -> Spec:
     known = bounds is not None and math.isfinite(bounds.high - bounds.low)
     return {"low": bounds.low if bounds and known else None, "high": bounds.high if bounds and known else None}
-
-
-def _costs(path: RemovalPath, labels: list[str], palette: Palette) -> list[Spec]:
-    along = [path.baseline, *(step.standing for step in path.steps)]
-    quantities: dict[str, Callable[[VariantSummary], float | None]] = {
-        "parameters": lambda one: one.parameters,
-        "FLOP": lambda one: one.flops,
-        "tokens a second": lambda one: one.tokens_per_second.mean,
-    }
-    known = {name: of for name, of in quantities.items() if all(of(one) for one in along)}
-    rows = [
-        {"at": label, "quantity": name, "share": 100 * (of(one) or 0.0) / (of(along[0]) or 1.0)}
-        for name, of in known.items()
-        for label, one in zip(labels, along, strict=True)
-    ]
-    looks = {name: palette.look(number) for number, name in enumerate(known)}
-    x = names("at", labels, axis={"labelAngle": 0, "labelOverlap": False, "title": None, "grid": False})
-    place = {"x": x, "xOffset": {"field": "quantity", "type": "nominal", "scale": {"domain": [*known]}}}
-    y = number("share", "% of the baseline", axis={"tickCount": 3}) | {"scale": {"zero": True}}
-    return [
-        mark("bar", rows, {**place, "y": y, **by_look("quantity", looks, "color")}),
-        mark("text", rows, {**place, "y": y, "text": {"field": "share", "format": ".0f"}}, dy=-6, fontSize=9),
-    ]
 
 
 def _path(findings: Findings, palette: Palette) -> Spec:
