@@ -383,4 +383,5 @@ def _parallel_caption(table: pd.DataFrame, study_record: StudyRecord, best: int 
     )
     if best is not None:
         said += f" Orange: the best mean of the others, {table['variant'][best]}, {metric} {table[metric][best]:.4g}."
-    return said + (f" Diverged: {lost}, dashed." if lost else "")
+    places = " Numbers below the last axis are the places in the list below, not values." * is_narrow()
+    return said + (f" Diverged: {lost}, dashed." if lost else "") + places

@@ -44,6 +44,7 @@ ENTRY = Entry("Search", ":material/travel_explore:", "This study", 50, applies="
 
 MOST, MOST_CURVES = 2000, 200
 """Trials that are drawn at most, the latest ones; and curves of trials."""
+AHEAD = " Ahead: better than the baseline, but not shown to be so by the margin; more fresh seeds may show it."
 PRUNED = TrialState.PRUNED.value
 ENDED = (TrialState.FINISHED, TrialState.PRUNED, TrialState.DIVERGED, TrialState.FAILED)
 
@@ -114,7 +115,7 @@ def _confirmation(study: str) -> None:
         st.caption(
             "A row for each seed that took no part in the search, with which the baseline and the best point were "
             f"trained; further {better} is better. The verdict rests on these pairs alone; the margin is "
-            f"{said.margin:g}."
+            f"{said.margin:g}.{AHEAD * any(key == 'ahead' for key, _ in rows)}"
         )
 
 
