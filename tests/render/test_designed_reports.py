@@ -164,11 +164,6 @@ def test_the_path_is_a_column_for_each_step() -> None:
         for one in path.steps
     ]
     assert [row["at"] for row in steps] == ["baseline", *(f"− {one.switch}={one.setting}" for one in path.steps)]
-    (bars,) = marks(drawn, "bar")
-    assert [row["share"] for row in rows(bars) if row["quantity"] == "parameters"] == [
-        pytest.approx(100 * one.parameters / path.baseline.parameters)
-        for one in (path.baseline, *(step.standing for step in path.steps))
-    ]
 
 
 def test_each_removal_that_was_tried_has_a_row_with_the_bounds_that_decide() -> None:
