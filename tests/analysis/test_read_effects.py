@@ -70,6 +70,20 @@ def test_a_fraction_names_aliases_beside_the_effect() -> None:
     assert rows["a=off"].estimate == pytest.approx(0.7)
 
 
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    truth = {"a=off": 0.7, "b=off": 0.0, "c=off": 0.0, "a=off:b=off": 0.4, "a=off:c=off": 0.0, "b=off:c=off": 0.0}
+    hits = trials = 0
+    for draw in range(60):
+        found = read_effects(run({"kind": "grid", "seeds": 2}, ABC, landscape, noise=0.3, draw=draw), "a_study")
+        assert found is not None
+        for row in (*found.main, *found.interactions):
+            assert row.low is not None
+            assert row.high is not None
+            hits += row.low <= truth[row.name] <= row.high
+            trials += 1
+    assert abs(hits / trials - 0.95) < 4 * (0.95 * 0.05 / trials) ** 0.5
+
+
 def test_a_search_has_effects_and_too_few_variants_leave_interactions_out() -> None:
     switches = on_off(*"abcdef")
     few = read_effects(

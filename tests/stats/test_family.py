@@ -50,6 +50,31 @@ def test_verdicts_that_hold_together_are_all_right_nineteen_times_in_twenty(sche
     assert stood / studies > 0.9
 
 
+def test_better_verdicts_that_hold_together_are_all_right_nineteen_times_in_twenty() -> None:
+    rng = np.random.default_rng(7)
+    margin, studies, seeds = 0.05, 400, 5
+    each = together = stood = 0
+    for _ in range(studies):
+        baseline = dict(enumerate(rng.normal(3.4, 0.01, seeds).tolist()))
+        verdicts = {
+            str(place): judge(
+                {seed: value + truth + rng.normal(0, 0.01) for seed, value in baseline.items()},
+                baseline,
+                margin=margin,
+                direction="minimize",
+            )
+            for place, truth in enumerate([-0.5, 0.2, *[-margin] * 5])
+        }
+        wrong = {name for name in "23456" if verdicts[name].word == "better"}
+        hold = hold_together(verdicts)
+        each += bool(wrong)
+        together += bool(wrong & hold)
+        stood += "0" in hold
+    assert together / studies <= 0.05 + 3 * (0.05 * 0.95 / studies) ** 0.5
+    assert each / studies > 0.12
+    assert stood / studies > 0.9
+
+
 def test_undecided_and_diverged_members_never_stand_but_count() -> None:
     decided = Verdict("needed", "needed: ...", None, p_needed=0.02, p_not_needed=0.98)
     better = Verdict("better", "better ...", None, p_needed=1.0, p_not_needed=0.001, p_better=0.03)

@@ -37,6 +37,13 @@ def test_each_word_is_wrong_at_most_six_times_in_a_hundred(declared: tuple[int |
     assert wrong.high >= least
 
 
+def test_without_the_memory_of_the_first_look_a_study_is_wrong_more_often() -> None:
+    drawn = MARGIN + np.random.default_rng(1).normal(0, SD, (COMPARISONS, 8))
+    first, second = decide(drawn[:, :3], MARGIN), decide(drawn, MARGIN)
+    wrong = first.needed | (~first.not_needed & second.needed)
+    assert rate(wrong).low > SIX
+
+
 @pytest.mark.parametrize("plan", [SeedSchedule(3, 12), ExtendedSeeds((3, SeedSchedule(3, 12)))], ids=["one", "added"])
 def test_a_decision_stays_when_seeds_are_added(plan: SeedPlan) -> None:
     rng, words = np.random.default_rng(2), []

@@ -15,9 +15,9 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import DescrStatsW
 
-from ablate.stats import Direction, ExtendedSeeds, SeedSchedule, Verdict, bounds, judge, summarise
+from ablate.stats import Direction, ExtendedSeeds, SeedPlan, SeedSchedule, Verdict, bounds, judge, summarise
 from ablate.stats.bounds import Allowance
-from ablate.stats.calibrate import running_p
+from ablate.stats.calibrate import rate, running_p
 from ablate.stats.further import advised_schedule, further_seeds, in_percent
 from ablate.stats.paired import MANY
 from ablate.stats.verdict import removal_word, replacement_word
@@ -181,6 +181,21 @@ def test_each_word_has_a_form_for_replacements() -> None:
     undecided = judge_differences([0.02, 0.03], 0.02)
     assert undecided.of_replacement() == undecided
     assert [removal_word(replacement_word(word)) for word in (*ORDER, "diverged")] == [*ORDER, "diverged"]
+
+
+@pytest.mark.parametrize("schedule", [SeedSchedule(3, 12), ExtendedSeeds((3, 12))], ids=["schedule", "added"])
+def test_better_is_wrong_five_times_in_a_hundred_over_all_looks(schedule: SeedPlan) -> None:
+    # At minus the margin it is wrong whenever it is said; all twelve seeds are there, so that every look could say it.
+    rng, margin, trials = np.random.default_rng(17), 0.02, 1500
+    rows = rng.normal(-margin, 0.01, (trials, 12)).tolist()
+    verdicts = [
+        judge(by_seed(row), by_seed([0.0] * 12), margin=margin, direction="minimize", schedule=schedule) for row in rows
+    ]
+    wrong = [verdict.word == "better" for verdict in verdicts]
+    assert rate(np.array(wrong)).low <= (0.06 if isinstance(schedule, ExtendedSeeds) else 0.05)
+    assert np.mean(wrong) > 0.02
+    for verdict in verdicts:
+        assert (verdict.p_better <= 0.05) == (verdict.word == "better")
 
 
 def test_sentences() -> None:
