@@ -72,7 +72,7 @@ _WITHHELD = {
 """What a sentence on an allowance mentions, to why the verdict is withheld, in two words."""
 
 
-OF_VARIANTS: Mapping[GroupKey, GroupKey] = {"can go": "as good", "must stay": "worse"}
+OF_VARIANTS: Mapping[str, GroupKey] = {"can go": "as good", "must stay": "worse"}
 """Verdicts on parts, to those on the variants without them, where these are called by their own names."""
 
 

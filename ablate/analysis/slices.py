@@ -18,7 +18,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.analysis.changes import setting_titles, setting_words
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import main_part
 from ablate.metrics import INITIAL, INSIDES, STACKS, at_length, inside_name, split_length
@@ -93,41 +92,6 @@ def varies(record: StudyRecord) -> bool:
 def searches(record: StudyRecord) -> bool:
     """Whether results decide which points a study trains."""
     return not record.traits.plans_points
-
-
-SAMPLERS = {
-    "tpe": "a tree-structured Parzen estimator (TPE)",
-    "gp": "a Gaussian process",
-    "nsga2": "evolution (NSGA-II)",
-    "nsga3": "evolution (NSGA-III)",
-    "cmaes": "CMA-ES",
-    "random": "chance",
-}
-"""Samplers of a search in words."""
-
-
-def search_words(record: StudyRecord) -> str:
-    """What proposed the points of a search, and from which settings and ranges, in a sentence; empty for others."""
-    design: dict[str, Any] = record.space.get("design", {})
-    if design.get("sampler") not in SAMPLERS:
-        return ""
-    ranges = design.get("ranges", {})
-    options = (
-        {}
-        if design["sampler"] == "cmaes"
-        else {name: [*settings] for name, settings in record.space.get("switches", {}).items()}
-    )
-    titles = setting_titles([*options, *ranges])
-    among = [
-        f"{titles[name]} ({', '.join(setting_words(name, setting) for setting in settings)})"
-        for name, settings in options.items()
-    ]
-    among += [
-        f"{titles[path]} ({of['low']:g} to {of['high']:g}{', logarithmic' * bool(of.get('log'))})"
-        for path, of in ranges.items()
-    ]
-    by = SAMPLERS[design["sampler"]]
-    return f"Up to {design['points']} points with the baseline, proposed by {by} from: {'; '.join(among)}."
 
 
 def _of_spec(variant: VariantRecord, path: str) -> Any:

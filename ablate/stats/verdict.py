@@ -54,7 +54,8 @@ WORSE: frozenset[Word] = frozenset({"needed", "worse"})
 """Words of a variant that is shown to be worse by more than the margin."""
 ACCEPTABLE: frozenset[Word] = frozenset({"not needed", "not worse", "better"})
 """Words of a variant that is shown not to be."""
-_OF_REPLACEMENT: Mapping[Word, Word] = {"needed": "worse", "not needed": "not worse"}
+OF_REPLACEMENT: Mapping[str, Word] = {"needed": "worse", "not needed": "not worse"}
+"""Words on variants that remove a part, to those on variants that replace one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +114,12 @@ class Verdict:
 
 def replacement_word(word: Word) -> Word:
     """The word on a variant that replaces a part, for the word on one that removes it."""
-    return _OF_REPLACEMENT.get(word, word)
+    return OF_REPLACEMENT.get(word, word)
 
 
 def removal_word(word: str) -> str:
     """The word on a variant that removes a part, for the word on one that replaces it; other texts stay."""
-    return next((removal for removal, replacing in _OF_REPLACEMENT.items() if replacing == word), word)
+    return next((removal for removal, replacing in OF_REPLACEMENT.items() if replacing == word), word)
 
 
 def judge(

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis import confirmation
+from ablate.analysis import search
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.effects import StudyEffects, StudyImportances, effects_of, importances_of
@@ -174,8 +174,8 @@ def fresh(study: str) -> Mapping[str, VariantRuns]:
 
 
 def which_seeds(study: str) -> str:
-    """The result of `ablate.analysis.confirmation.which_seeds`."""
-    return confirmation.which_seeds(report(study), answer(study), runs(study), fresh(study))
+    """The result of `ablate.analysis.search.which_seeds`."""
+    return search.which_seeds(report(study), answer(study), runs(study), fresh(study))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

@@ -14,10 +14,10 @@ import streamlit as st
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.changes import setting_titles, setting_words, variant_titles
-from ablate.analysis.confirmation import best_confirmed, seed_pairs
 from ablate.analysis.numbers import counted
 from ablate.analysis.runs import baselines_of
-from ablate.analysis.slices import is_logarithmic, search_words, switch_settings, varied_values
+from ablate.analysis.search import best_confirmed, search_words, seed_pairs
+from ablate.analysis.slices import is_logarithmic, switch_settings, varied_values
 from ablate.errors import MissingPackageError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, mark, names, number

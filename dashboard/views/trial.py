@@ -223,7 +223,7 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
         st.badge(trial.state, color=STATES[trial.state])  # type: ignore[arg-type]
         if row is not None and row.verdict_sentence:
             word, _, reason = answer_sentence(row).partition(": ")
-            word = next((of for part, of in OF_VARIANTS.items() if part == word), word)
+            word = OF_VARIANTS.get(word, word)
             on = ", on fresh seeds" * bool(row.confirmed)
             said = f"The verdict on {prose(study_report.titles[row.name])}{on}: **{prose(word)}**" + (
                 f", {prose(reason.removeprefix(word).strip())}" if reason else ""

@@ -16,7 +16,8 @@ from fake_store import FakeStore, fake_store
 from ablate.analysis import read_study
 from ablate.analysis.columns import columns, legend
 from ablate.analysis.runs import read_runs
-from ablate.analysis.slices import depths_of, is_logarithmic, read_slices, search_words
+from ablate.analysis.search import search_words
+from ablate.analysis.slices import depths_of, is_logarithmic, read_slices
 from ablate.render.as_json import study_json
 
 

@@ -40,6 +40,7 @@ from ablate.render.figures.style import (
     with_equal_decimals,
     wrapped,
 )
+from ablate.stats.verdict import OF_REPLACEMENT
 
 LEAST_BANDS = 4
 """Bands from which on an outlier can be told."""
@@ -52,8 +53,6 @@ OTHER_AXIS = "on an axis of its own"
 """What the title of a panel says whose vertical axis is not that of the others."""
 NAME = 34
 """Characters of a name on one line of a legend."""
-_OF_MODELS = {"needed": "worse", "not needed": "not worse"}
-"""Verdicts on parts to those on the models without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,7 @@ def band_panels(
         bounds: Name of a band to its difference from the baseline or the bound on that, likewise.
         width: Of the figure in pixels.
     """
-    verdicts = {name: _OF_MODELS.get(word, word) for name, word in verdicts.items()}
+    verdicts = {name: OF_REPLACEMENT.get(word, word) for name, word in verdicts.items()}
     labels = alike(verdicts[name] for name in bands if name in verdicts)
     looks = {"baseline": Look(palette.grey, (5, 3), "circle"), **palette.verdicts(labels)}
     shown = {name: band for name, band in bands.items() if name not in baselines.values()} or dict(bands)

@@ -1,15 +1,51 @@
-"""What a search chose beside the baseline, with the seeds that chose it and with fresh ones."""
+"""A search in words: what proposed its points, and what the best has with seeds that chose it and with fresh ones."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import fmean
+from typing import Any
 
 from ablate.analysis.answer import Answer
-from ablate.analysis.changes import variant_titles
+from ablate.analysis.changes import setting_titles, setting_words, variant_titles
 from ablate.analysis.numbers import fixed, listed
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
+from ablate.store.records import StudyRecord
+
+SAMPLERS = {
+    "tpe": "a tree-structured Parzen estimator (TPE)",
+    "gp": "a Gaussian process",
+    "nsga2": "evolution (NSGA-II)",
+    "nsga3": "evolution (NSGA-III)",
+    "cmaes": "CMA-ES",
+    "random": "chance",
+}
+"""Samplers of a search in words."""
+
+
+def search_words(record: StudyRecord) -> str:
+    """What proposed the points of a search, and from which settings and ranges, in a sentence; empty for others."""
+    design: dict[str, Any] = record.space.get("design", {})
+    if design.get("sampler") not in SAMPLERS:
+        return ""
+    ranges = design.get("ranges", {})
+    options = (
+        {}
+        if design["sampler"] == "cmaes"
+        else {name: [*settings] for name, settings in record.space.get("switches", {}).items()}
+    )
+    titles = setting_titles([*options, *ranges])
+    among = [
+        f"{titles[name]} ({', '.join(setting_words(name, setting) for setting in settings)})"
+        for name, settings in options.items()
+    ]
+    among += [
+        f"{titles[path]} ({of['low']:g} to {of['high']:g}{', logarithmic' * bool(of.get('log'))})"
+        for path, of in ranges.items()
+    ]
+    by = SAMPLERS[design["sampler"]]
+    return f"Up to {design['points']} points with the baseline, proposed by {by} from: {'; '.join(among)}."
 
 
 def best_confirmed(report: StudyReport, answer: Answer) -> str | None:
