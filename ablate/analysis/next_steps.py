@@ -13,7 +13,6 @@ from ablate.analysis.numbers import few, listed, new_part, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
 from ablate.spec.paths import longer
-from ablate.stats import Verdict
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.further import MOST_FURTHER_SEEDS, in_percent
 from ablate.stats.schedule import LAST
@@ -155,19 +154,12 @@ class _Open:
     Attributes:
         compared: How many comparisons have a verdict.
         undecided: How many of these are undecided.
-        of_seeds: The verdicts that more seeds may decide.
-        names: The variants of `of_seeds`, in words.
+        of_seeds: Those that more seeds may decide: the variant in words, and how many more it needs, None if too many.
     """
 
     compared: int
     undecided: int
-    of_seeds: tuple[Verdict, ...]
-    names: tuple[str, ...]
-
-    @property
-    def needed(self) -> list[int]:
-        """How many more seeds each of them needs, as far as that is not too many."""
-        return [verdict.further_seeds for verdict in self.of_seeds if verdict.further_seeds]
+    of_seeds: tuple[tuple[str, int | None], ...]
 
 
 def _open(report: StudyReport) -> _Open:
@@ -183,24 +175,18 @@ def _open(report: StudyReport) -> _Open:
             for point in scaling.points
         ]
     undecided = [comparison for comparison in compared if comparison[0].word == "undecided"]
-    of_seeds = [
-        (verdict, name)
+    of_seeds = tuple(
+        (name, verdict.further_seeds)
         for verdict, shown, lost, name in undecided
         if not (verdict.withheld or lost or (shown and shown.is_flat))
-    ]
-    return _Open(
-        len(compared), len(undecided), tuple(verdict for verdict, _ in of_seeds), tuple(name for _, name in of_seeds)
     )
+    return _Open(len(compared), len(undecided), of_seeds)
 
 
 def _planned_seeds(report: StudyReport) -> Iterator[NextStep]:
     """More seeds in the space, where no schedule continues from those that the study has."""
     left, planned, design = _open(report), len(report.baseline.planned), report.record.space.get("design", {})
-    enough = {
-        name: verdict.further_seeds
-        for name, verdict in zip(left.names, left.of_seeds, strict=True)
-        if verdict.further_seeds and planned + verdict.further_seeds <= LAST
-    }
+    enough = {name: further for name, further in left.of_seeds if further and planned + further <= LAST}
     swept = report.scaling is not None and report.scaling.is_swept
     scheduled = report.record.traits.adds_seeds and not swept and planned >= LEAST_PAIRS
     if not enough or report.unit != "seed" or report.record.judged is not None or scheduled:
@@ -225,7 +211,8 @@ def _why_none(report: StudyReport) -> str:
         return _nothing_open(report) if left.compared else "there is nothing to compare"
     if not left.of_seeds:
         return "no number of seeds settles what is undecided: `--why` says what would"
-    needed, scheduled = left.needed, report.record.traits.adds_seeds and unit == "seed"
+    needed = [further for _, further in left.of_seeds if further]
+    scheduled = report.record.traits.adds_seeds and unit == "seed"
     if not needed and report.rule.schedule is not None:
         return f"what is undecided needs more {unit}s than the schedule has: a longer one may settle it"
     all_known = len(needed) == len(left.of_seeds)

@@ -120,13 +120,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _watch(process: subprocess.Popen[bytes], closing: threading.Event, folder: str) -> None:
     """End this process if another rank dies: NCCL would wait for it. The job resumes in another worker.
 
-    Nothing is put in order then but the folder, which would stay. Whoever meets there may write into it once more.
+    `os._exit` runs no clean-up, so that the folder in which the ranks meet is removed before it.
     """
     if process.wait() and not closing.is_set():
         sys.stderr.write(f"the process {process.pid} of a trial on several devices ended with {process.returncode}\n")
         sys.stderr.flush()
-        for _ in range(3):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
 
