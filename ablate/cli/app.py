@@ -7,7 +7,6 @@ packages are imported inside functions.
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import sys
@@ -189,7 +188,7 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     sys.argv[1:] = arguments = new_spelling(arguments)  # what to run again is said in this spelling
     as_json = "--json" in arguments
-    group = _group(arguments)
+    group = typer.main.get_command(app)
     try:
         with (
             _unreadable_rows_on_stderr(),
@@ -219,16 +218,6 @@ def main() -> None:
             make_console(stderr=True).print(_paragraph(mistake), soft_wrap=True)
         code = mistake.exit_code
     sys.exit(code)
-
-
-def _group(arguments: Sequence[str]) -> Any:
-    """The command that is called, in a group by itself; all of them, which takes longer to make, where none is."""
-    own = [one for one in app.registered_commands if arguments and one.name == arguments[0]]
-    if not own:
-        return typer.main.get_command(app)
-    alone = copy.copy(app)
-    alone.registered_commands = own
-    return typer.main.get_group(alone)
 
 
 @contextmanager
