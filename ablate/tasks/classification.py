@@ -216,7 +216,7 @@ class Labelled(Task):
         return scores.scores(sums)
 
     def summary(self, samples: Iterable[str], notes: Iterable[str] = ()) -> DataSummary:
-        """Counts of rows, tokens, lengths and labels; the samples; what was left out, followed by `notes`."""
+        """The numbers of rows, tokens and labels, the lengths, the samples, and notes: what was left out, then `notes`."""
         counts = np.bincount(self.train.labels, minlength=len(self.labels))
         lengths = self.train.lengths[spread(self.train.lengths.size, 1_000_000)]
         return DataSummary(
