@@ -216,7 +216,7 @@ class Labelled(Task):
         return scores.scores(sums)
 
     def summary(self, samples: Iterable[str], notes: Iterable[str] = ()) -> DataSummary:
-        """The numbers of rows, tokens and labels, the lengths, the samples, and notes: what was left out, then `notes`."""
+        """Numbers of rows, tokens and labels; lengths; samples; notes on what was left out, before those given."""
         counts = np.bincount(self.train.labels, minlength=len(self.labels))
         lengths = self.train.lengths[spread(self.train.lengths.size, 1_000_000)]
         return DataSummary(
