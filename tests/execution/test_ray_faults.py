@@ -105,6 +105,30 @@ def test_a_job_given_to_a_worker_that_died_while_it_was_idle_restarts_once(
     assert second.worker.pid != first.worker.pid
 
 
+def test_a_new_worker_of_an_engine_has_its_options_and_not_those_of_a_later_engine_of_the_process(
+    cluster: Cluster, trainer: Listening, ray_folder: Path, tmp_path: Path
+) -> None:
+    wanted = trial(ray_folder, steps=2, evaluations=2)
+    trainer.submit(job(305, wanted))
+    (first,) = begun(listen(trainer, ended(305)))
+    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"later": 1})
+    options = RunOptions(
+        cache=ray_folder / "cache",
+        device="cpu",
+        resources=resources,
+        address=cluster.address,
+        plugins=[plugin(tmp_path, "later")],
+    )
+    with joined(cluster, 1, resources={"later": 1}), RayEngine(options) as later:
+        later.submit(job(305, wanted))
+        listen(later, ended(305))
+        (tmp_path / "later").unlink()  # its plugin wrote it in its worker
+        os.kill(first.worker.pid, signal.SIGKILL)
+        trainer.submit(job(306, wanted))
+        assert listen(trainer, ended(306))[-1] == Done(306)
+    assert not (tmp_path / "later").exists()
+
+
 def test_a_trial_in_two_processes_resumes_when_one_dies_and_has_the_losses_of_one_process(
     cluster: Cluster, ray_folder: Path, tmp_path: Path
 ) -> None:

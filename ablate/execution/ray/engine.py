@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from queue import Empty
 from typing import Any
+from uuid import uuid4
 
 import ray
 from ray import tune
@@ -236,5 +237,7 @@ class RayEngine(Engine):
             courier=self._courier,
             plugins=self._plugins,
         )
+        # Ray Tune looks classes up by this name, and another engine in this process has other parameters.
+        trainable.__name__ = f"{JobTrainable.__name__}_{uuid4().hex}"
         trainable.__qualname__ = JobTrainable.__qualname__  # the name of the actors in Ray's dashboard
         return TuneRun(trainable, self._storage, self._name, _RETRIES, populations=self._populations)
