@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from ablate.analysis.answer import Answer
-from ablate.analysis.changes import setting_titles, setting_words, variant_titles
+from ablate.analysis.changes import setting_titles, setting_words
 from ablate.analysis.numbers import fixed, listed
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
@@ -89,6 +89,6 @@ def which_seeds(
         return ""
     (chose, of_chose), (confirm, of_fresh) = told
     return (
-        f"Drawn: {chose}, which chose the best point, {variant_titles(report.record)[best]} ({of_chose}). The answer "
-        f"rests on fresh {confirm} alone ({of_fresh})."
+        f"Drawn: {chose}, which chose the best point and so flatters it ({of_chose}). The answer rests on fresh "
+        f"{confirm} alone ({of_fresh})."
     )

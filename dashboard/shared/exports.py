@@ -38,6 +38,8 @@ NARROW = "the window is narrow"
 """Key of the session: whether the window is as narrow as that of a phone, as `watch_browser` has said."""
 CARD_LINE = 56
 """Characters of a card on one line of a phone."""
+NARROW_TABLE = 52
+"""Characters of a row that a phone shows as a table, with two between columns."""
 _SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)" width="[\d.]+"')
 
 
@@ -177,6 +179,14 @@ def show_table(table: pd.DataFrame, key: str, alt: str, **options: Any) -> None:
     config = options.get("column_config", {})
     title = next((name for name in shown if shown[name].dtype.kind == "O"), shown.columns[0])
     formats = {name: ((config.get(name) or {}).get("type_config") or {}).get("format") for name in shown}
+    texts = [
+        [MISSING if pd.isna(row[name]) or row[name] == "" else cell_words(row[name], formats[name]) for name in shown]
+        for row in shown.to_dict("records")
+    ]
+    if sum(max(map(len, column)) + 2 for column in zip(shown, *texts, strict=True)) <= NARROW_TABLE:
+        words = frozenset(place for place, name in enumerate(shown) if shown[name].dtype.kind == "O")
+        plain_table(Grid(tuple(shown), (tuple(map(tuple, texts)),), words), alt)
+        return
     found = []
     for row in shown.to_dict("records"):
         told = {name: value for name, value in row.items() if name != title and pd.notna(value) and value != ""}

@@ -13,10 +13,10 @@ import streamlit as st
 from ablate.analysis.changes import setting_titles, setting_words, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects, setting_means
 from ablate.analysis.headline import average_sentence, pair_sentences, shows_effects
-from ablate.analysis.numbers import MISSING, count, decimals_for, fixed
+from ablate.analysis.numbers import MISSING, decimals_for, fixed
 from ablate.analysis.runs import VariantRuns
-from ablate.analysis.slices import axis_value
-from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice
+from ablate.analysis.slices import axis_value, varies
+from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice, positions
 from ablate.render.figures.effects import (
     MOST_CELLS,
     MOST_MEANS,
@@ -35,7 +35,7 @@ from ablate.render.figures.effects import (
     importance_table,
     what_is_left,
 )
-from ablate.render.figures.style import Palette, Spec
+from ablate.render.figures.style import WIDTH, Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.evidence import show_effects, show_headline
@@ -53,13 +53,18 @@ from dashboard.shared.exports import (
 from dashboard.shared.frame import begin_page
 from dashboard.shared.results import MEMBERSHIP, any_ended, missing
 from dashboard.shared.store import every, record, report
-from dashboard.shared.text import aligned, escape, fitting, prose
+from dashboard.shared.text import aligned, fitting, prose
 from dashboard.views import Entry
 
 ENTRY = Entry("Effects", ":material/tune:", "This study", 30, applies="ablate.analysis.slices:varies")
 
 MOST_WHOLE = 30
 """Rows up to which the whole table is shown; longer tables scroll."""
+MOST_ACROSS = 4
+"""Parallel axes that a narrow page has room for side by side."""
+HALF = 0.5
+"""Share of an axis on which the best points lie that tells them from others."""
+_OF_ROWS = ("variant", "diverged", "name")
 VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 
 
@@ -264,26 +269,34 @@ def _parallel(study: str) -> None:
     table = table.sort_values(
         "name", key=lambda names: names != study_record.baseline, kind="stable", ignore_index=True
     )
-    if is_narrow():  # where a line has room for a number alone
-        table["variant"] = [f"{place}. {name}" for place, name in enumerate(table["variant"], 1)]
+    same = [name for name in table if name not in _OF_ROWS and name != metric and table[name].nunique(dropna=False) < 2]
+    table = table.drop(columns=same)
     best = best_row(table, study_record)
-    caption = _parallel_caption(table, study_record, best)
-    draw = partial(parallel, table, study_record, best, down=is_narrow())
-    show_headline(results.answer(study))
-    if said := results.which_seeds(study):
-        st.markdown(prose(said))
-    chart(draw, "parallel-figure", f"Parallel coordinates: {caption}")
-    st.caption(escape(caption))
+    across = table.shape[1] - len(_OF_ROWS) <= MOST_ACROSS
+    draw, caption = partial(parallel, table, study_record, best), _parallel_caption(table)
+    if varies(study_record) and (found := in_common(table, study_record)):
+        st.markdown(f"**{prose(found)}**")
+    else:
+        show_headline(results.answer(study))
+    chart(
+        partial(draw, down=is_narrow() and not across, width=page_width()),
+        "parallel-figure", f"Parallel coordinates: {caption}",
+    )  # fmt: skip
+    st.caption(prose(" ".join(filter(None, (caption, results.which_seeds(study))))))
     shown = differing(table, study_record)
-    numeric = [name for name in shown if name not in ("variant", metric, "parameters", "name", "diverged")
-               and all(pd.isna(value) or _number(value) is not None for value in shown[name])]  # fmt: skip
+    settings = [name for name in shown if name not in (*_OF_ROWS, metric, "parameters")]
+    numeric = [name for name in settings
+               if all(pd.isna(value) or _number(value) is not None for value in shown[name])]  # fmt: skip
     shown = shown.assign(**{name: pd.to_numeric(shown[name]) for name in numeric})
-    first = ["variant", metric, *(["diverged"] if table["diverged"].any() else []), "parameters"]
+    if numeric == settings:  # which say all that a name says
+        places = (f"{place}" for place in range(1, len(shown) + 1))
+        shown["variant"] = ["baseline" if name == study_record.baseline else next(places) for name in shown["name"]]
+    first = ["variant", metric, *(["diverged"] if table["diverged"].any() else [])]
     show_table(
         shown, key="parallel-table", alt="Variants with their settings",
         column_order=[*first, *(name for name in table if name not in (*first, "name", "diverged"))],
         column_config={
-            "variant": st.column_config.TextColumn(width=fitting(table, "variant", 320)),
+            "variant": st.column_config.TextColumn(width=fitting(shown, "variant", 480)),
             metric: st.column_config.NumberColumn(format=aligned(table[metric])),
             "parameters": st.column_config.NumberColumn(format="localized"),
             **{name: st.column_config.NumberColumn(format="%.3g") for name in numeric},
@@ -295,6 +308,29 @@ def _parallel(study: str) -> None:
         "from the baseline's are shown."
     )
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
+
+
+def in_common(table: pd.DataFrame, study_record: StudyRecord) -> str:
+    """What the best quarter of the variants have in common that not all have, in a sentence; empty if it is nothing."""
+    metric, lower = study_record.objective["metric"], study_record.objective["direction"] == "minimize"
+    known = table.dropna(subset=[metric])
+    best = known.sort_values(metric, ascending=lower, kind="stable").head(len(known) // 4)
+    if len(best) < 2:
+        return ""
+    said = []
+    for axis in known.columns.drop([*_OF_ROWS, metric, "parameters"], errors="ignore"):
+        column = [_number(value) for value in known[axis]]
+        if None in column:
+            if known[axis].nunique() > 1 and len(set(best[axis])) == 1 and not pd.isna(best[axis].iloc[0]):
+                said.append(f"{axis} {best[axis].iloc[0]}")
+            continue
+        values = [float(value) for value in best[axis]]
+        chosen = [place for place, value in zip(positions(column), column, strict=True) if value in values]
+        if max(chosen) - min(chosen) < HALF:  # type: ignore[operator,type-var]
+            said.append(f"{axis} {min(values):.3g} to {max(values):.3g}")
+    if not said:
+        return ""
+    return f"The {len(best)} best of {len(known)} have: {', '.join(said)}."
 
 
 def best_row(table: pd.DataFrame, study_record: StudyRecord) -> int | None:
@@ -314,24 +350,32 @@ def differing(table: pd.DataFrame, study_record: StudyRecord) -> pd.DataFrame:
 
 
 def parallel(
-    table: pd.DataFrame, study_record: StudyRecord, best: int | None, palette: Palette, *, down: bool = False
+    table: pd.DataFrame,
+    study_record: StudyRecord,
+    best: int | None,
+    palette: Palette,
+    *,
+    down: bool = False,
+    width: float = WIDTH,
 ) -> Spec:
     """Parallel coordinates through the columns of `variant_table`: numbers where all settings are numbers.
 
     Args:
         best: The place of the variant that stands out beside the baseline.
     """
-    shown = table.drop(columns=["variant", "diverged", "name"])
+    shown = table.drop(columns=[*_OF_ROWS])
+    metric, direction = study_record.objective["metric"], study_record.objective["direction"]
+    last = f"{metric} ({'lower' if direction == 'minimize' else 'higher'} is better)"
     columns: dict[str, Column] = {}
     for name in shown:
         values = [None if pd.isna(value) else value for value in shown[name]]
         numbers = [_number(value) for value in values]
         are_numbers = all((value is None) == (number is None) for value, number in zip(values, numbers, strict=True))
-        columns[str(name)] = numbers if are_numbers else [None if value is None else str(value) for value in values]
+        columns[last if name == metric else str(name)] = (
+            numbers if are_numbers else [None if value is None else str(value) for value in values]
+        )
     marked = [place for place, name in enumerate(table["name"]) if name == study_record.baseline]
-    return draw_parallel(
-        columns, study_record.objective["metric"], palette, list(table["variant"]), wide=marked, best=best, down=down
-    )
+    return draw_parallel(columns, last, palette, list(table["variant"]), wide=marked, best=best, down=down, width=width)
 
 
 def _number(value: object) -> float | None:
@@ -373,15 +417,8 @@ def _mean(values: Mapping[int, float]) -> float | None:
     return math.fsum(values.values()) / len(values) if values else None
 
 
-def _parallel_caption(table: pd.DataFrame, study_record: StudyRecord, best: int | None) -> str:
+def _parallel_caption(table: pd.DataFrame) -> str:
     """What the parallel axes show, in words."""
-    metric = study_record.objective["metric"]
-    sizes, lost = table["parameters"], int((table["diverged"] > 0).sum())
-    said = (
-        f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters. "
-        f"{'White' if dark() else 'Black'}: the baseline."
-    )
-    if best is not None:
-        said += f" Orange: the best mean of the others, {table['variant'][best]}, {metric} {table[metric][best]:.4g}."
-    places = " Numbers below the last axis are the places in the list below, not values." * is_narrow()
-    return said + (f" Diverged: {lost}, dashed." if lost else "") + places
+    lost = int((table["diverged"] > 0).sum())
+    said = f"A line for each of {len(table)} variants; {'white' if dark() else 'black'}: the baseline, orange: the best"
+    return f"{said} of the others{f', dashed: {lost} diverged' if lost else ''}."

@@ -59,7 +59,7 @@ def test_a_narrow_dark_screen(page: Page) -> None:
     page.open("/effects?study=tiny&show=Parallel")
     axes = page.tab.get_by_test_id("stVegaLiteChart").first.bounding_box()
     assert axes is not None
-    assert axes["height"] > 200, "parallel axes lie below each other, none beside the window"
+    assert axes["height"] > 200, "no parallel axis is beside the window"
     assert axes["width"] < 390
     page.open("/curves?study=tiny")
     plot = page.tab.get_by_test_id("stVegaLiteChart").first.bounding_box()

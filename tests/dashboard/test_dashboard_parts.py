@@ -623,11 +623,17 @@ def test_across_studies_it_is_said_which_is_lowest_where_all_have_points() -> No
     assert across.finding([short, replace(long, data=frozenset({"g"}))], "steps", "val_loss") == ""
 
 
-def test_on_a_phone_each_parallel_line_ends_in_the_number_of_its_row() -> None:
-    losses = [2.0, 2.001, 2.4]
-    names = ["1. baseline", "2. a", "3. b"]
-    down = draw_parallel({"norm": ["x", "y", "y"], "val_loss": losses}, "val_loss", PAPER, names, wide=[0], down=True)
-    ends = rows(marks(down, "text")[-1])
-    assert [end["text"] for end in ends] == ["1", "2", "3"]
-    assert {end["axis"] for end in ends} == {"val_loss"}
-    assert ends[1]["at"] - ends[0]["at"] > 0.05, "apart though their values are not"
+def test_on_a_phone_the_parallel_lines_that_stand_out_end_in_a_word_and_the_best_points_have_settings_in_common() -> (
+    None
+):
+    losses, rates = [2.4, 2.0, 2.001, 2.1, 2.2, 2.3, 2.35, 2.5], [1.0, 4.0, 5.0, 9.0, 8.0, 7.0, 2.0, 1.5]
+    names, columns = ["baseline", *"abcdefg"], {"lr": rates, "val_loss": losses}
+    down = draw_parallel(columns, "val_loss", PAPER, names, wide=[0], best=1, down=True, width=340)
+    ends = [row for layer in marks(down, "text")[-2:] for row in rows(layer)]
+    assert [(end["text"], end["axis"]) for end in ends] == [("2.4 baseline", "val_loss"), ("2.0 best", "val_loss")]
+    table = pd.DataFrame({"variant": names, "name": names, "diverged": 0, "norm": [*"xyyyxxxx"], **columns})
+    record = fake_store({"baseline": ({}, 9)}).record
+    assert effects.in_common(table, record) == "The 2 best of 8 have: norm y, lr 4 to 5."
+    assert effects.in_common(table.assign(norm="x", lr=[1, 1, 9, 3, 4, 5, 6, 7]), record) == "", (
+        "nothing tells them apart"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from statistics import quantiles
 from typing import Any
@@ -46,8 +46,8 @@ LETTER, LINE = 6.0, 12
 """Width of a letter and height of a line among parallel axes, in pixels."""
 ROOM_DOWN, STEP_DOWN = 12, 60
 """Letters on a line of a label, and pixels from one axis to the next, where they lie below each other."""
-MOST_NAMED, NAME = 20, 64
-"""Parallel lines that all end in their names, and characters of such a name."""
+MOST_NAMED = 20
+"""Parallel lines that all end in their names."""
 APART = 0.15
 """Least distance of two values that are written beside a numeric axis among parallel ones, of the whole axis."""
 
@@ -199,110 +199,129 @@ def draw_parallel(
     wide: Sequence[int] = (),
     best: int | None = None,
     down: bool = False,
+    width: float = WIDTH,
 ) -> Spec:
     """Parallel coordinates: an axis for each switch and quantity, a line through them for each variant.
 
-    Where the axis of the colours is the last one, the lines end in their names: all of them where they are few.
+    Where the axis of the colours is the last one, the lines end in their names: all of them where they are few, and
+    on a narrow page only those that stand out. What lies far off the others stands at an end of this axis.
 
     Args:
         columns: Name of an axis to a value for each variant; words are in order of first occurrence.
         coloured: The axis, of numbers, whose values colour the lines; a line that has none is dashed, in grey, and
             does not reach this axis.
-        variants: Their names, shown where the pointer is. Where axes lie below each other, a line ends in what stands
-            before the first point of its name.
+        variants: Their names, shown where the pointer is.
         wide: The places of the variants whose lines are wide, in the colour of text.
         best: The place of another variant whose line is wide, in a colour of its own.
         down: Whether the axes lie below each other, as a narrow page has room for, instead of side by side.
+        width: Of the figure in pixels.
     """
-    room = ROOM_DOWN if down else max(8, int(WIDTH / LETTER / (len(columns) + 1)))
+    room = ROOM_DOWN if down else max(8, int(width / LETTER / (len(columns) + 1)))
     titles = [wrapped(name, room, "= _") for name in columns]
     lines = 0 if down else max(title.count("\n") for title in titles)
     if not down:
         titles = ["\n" * (lines - title.count("\n")) + title for title in titles]  # all end above their axes
-    places = {title: _positions(column) for title, column in zip(titles, columns.values(), strict=True)}
+    low, high, cut = _colour_range(columns[coloured])
+    near = [min(max(v, low), high) if isinstance(v, int | float) else None for v in columns[coloured]]
+    drawn = {**columns, coloured: near}
+    places = {title: positions(column) for title, column in zip(titles, drawn.values(), strict=True)}
     rows = [
-        {"line": line, "axis": title, "order": order, "at": at, "value": columns[coloured][line],
+        {"line": line, "axis": title, "order": order, "at": at, "value": near[line],
          "variant": variants[line] if variants else "", "said": str(column[line])}
         for order, ((title, heights), column) in enumerate(zip(places.items(), columns.values(), strict=True))
         for line, at in enumerate(heights) if at is not None
     ]  # fmt: skip
     stand_out = [line for line in (best, *wide) if line is not None]
-    ends = [] if down or not variants else _line_ends(columns[coloured], variants, {*stand_out})
-    below = _line_numbers(columns[coloured], variants) if down and variants else []
+    last = {"axis": titles[[*columns].index(coloured)]}
+    ends = [end | last for end in _line_ends(near, columns[coloured], variants, stand_out, width)] if variants else []
     ticks: list[dict[str, Any]] = [
         {"axis": title, "at": height, "text": text, "align": _align(height) if down else "left"}
-        for title, (name, column) in zip(titles, columns.items(), strict=True)
+        for title, (name, column) in zip(titles, drawn.items(), strict=True)
         for height, text in (
-            [] if ends and name == coloured else _ticks(column, room, APART * (4 if down else 1), stand_out)
+            _beyond(column, columns[name], ends)
+            if name == coloured and (ends or cut)
+            else _ticks(column, room, APART * (4 if down else 1), stand_out)
         )
     ]
     head = {"grid": False, "title": None, "domain": False, "ticks": False, "labelAngle": 0, "labelOverlap": False,
             "labelPadding": 6 + LINE * lines, "orient": "left" if down else "top"}  # fmt: skip
     places_of: Spec = {"domain": titles, "padding": 0.5}
-    if ends:  # as much room as the longest name takes
+    if ends and not down:  # as much room as the longest name takes
         longest = 10 + LETTER * max(len(end["text"]) for end in ends)
         places_of |= {"padding": 0, "range": [40, {"expr": f"max(width / 2, width - {longest:g})"}]}
     axis = {"field": "axis", "type": "nominal", "sort": None, "scale": places_of, "axis": head}
     at = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.03, 1.08]}}
     x, y = (at, axis) if down else (axis, at)
     scheme = {"scheme": {"name": "cividis", "extent": [0.5, 1] if palette.dark else [0, 0.8]}}
-    # The lowest values stand out on either paper.
-    low, high, cut = _colour_range(columns[coloured])
-    scale = scheme | {"reverse": palette.dark, "domain": [low, high], "clamp": True}
-    title = f"{coloured}{', with all beyond at its ends' * cut}"
-    colour = {"field": "value", "type": "quantitative", "scale": scale, "legend": {"title": title, "titleLimit": 400}}
+    # The lowest values stand out on either paper; a place on the last axis says what a legend would.
+    colour = {"field": "value", "type": "quantitative", "scale": scheme | {"reverse": palette.dark}, "legend": None}
     tip = [{"field": key, "title": key} for key in ("variant", "axis", "said")]
     along = {"x": x, "y": y, "detail": {"field": "line"}, "order": {"field": "order"}, "tooltip": tip}
     lost = [row for row in rows if row["value"] is None]
     known = [row for row in rows if row["value"] is not None]
+    tone = {best: palette.look(1).colour}
+    others = [of] if (of := [end for end in ends if not end["marked"]]) else []
     return layers(
         [
             mark("rule", [{"axis": title} for title in titles], {"y" if down else "x": axis}, color=palette.grey),
             mark("line", [row for row in known if row["line"] not in (*wide, best)], {**along, "color": colour},
                  opacity=0.85, strokeWidth=1.6),
             None if best is None else mark("line", [row for row in known if row["line"] == best], along,
-                                           color=palette.look(1).colour, strokeWidth=5.5),
+                                           color=tone[best], strokeWidth=5.5),
             mark("line", [row for row in known if row["line"] in wide], along, color=palette.ink, strokeWidth=2.8),
             mark("line", lost, along, color=palette.grey, strokeDash=[3, 3], opacity=0.8) if lost else None,
             *(
                 mark("text", [tick for tick in ticks if (tick["text"].count("\n"), tick["align"]) == kind],
                      {"x": x, "y": y, "text": {"field": "text"}}, align=kind[1],
-                     dx={"left": 4, "center": 0, "right": -4}[kind[1]], dy=-8 - LINE * kind[0], fontSize=10, **halo)
+                     dx={"left": 4, "center": 0, "right": -4}[kind[1]], dy=-8 - LINE * kind[0], fontSize=11, **halo)
                 for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {})
                 for kind in sorted({(tick["text"].count("\n"), tick["align"]) for tick in ticks})
             ),
             *(
-                mark("text", [end | {"axis": titles[[*columns].index(coloured)]} for end in of],
-                     {"x": x, "y": y, "text": {"field": "text"}}, align="left", dx=8, fontSize=10, fontWeight=weight)
-                for weight in ("normal", "bold") if (of := [end for end in ends if end["marked"] == (weight == "bold")])
+                mark("text", of, {"x": x, "y": y, "text": {"field": "text"}}, fontSize=11,
+                     **({"align": _align(of[0]["at"]), "dy": 12 + 13 * row} if down else {"align": "left", "dx": 8}),
+                     **({"fontWeight": "bold", "color": tone.get(of[0]["line"], palette.ink)} if of[0]["marked"]
+                        else {}))
+                for row, of in enumerate([*others, *([end] for end in ends if end["marked"])])
             ),
-            mark("text", [end | {"axis": titles[[*columns].index(coloured)]} for end in below],
-                 {"x": x, "y": y, "text": {"field": "text"}}, align="center", dy=10, fontSize=10) if below else None,
         ],
         STEP_DOWN * len(titles) if down else 360,
     )  # fmt: skip
 
 
-def _line_numbers(column: Column, variants: Sequence[str]) -> list[dict[str, Any]]:
-    """What stands before the first point of each name, moved apart along its axis."""
-    known = [(name, at) for name, at in zip(variants, _positions(column), strict=True) if at is not None][:MOST_NAMED]
-    moved = spread([at for _, at in known], 0.055)
-    return [{"at": at, "text": name.partition(".")[0]} for (name, _), at in zip(known, moved, strict=True)]
+def _line_ends(
+    drawn: Column, column: Column, variants: Sequence[str], marked: Sequence[int], width: float
+) -> list[dict[str, Any]]:
+    """The value of each line and its name, moved apart along its axis; where there are many, of the marked ones.
 
-
-def _line_ends(column: Column, variants: Sequence[str], marked: Set[int | None]) -> list[dict[str, Any]]:
-    """The name of each line and its value, moved apart along its axis; where there are many, of the marked ones."""
-    places = _positions(column)
-    lines = [line for line in range(len(variants)) if line in marked or len(variants) <= MOST_NAMED]
-    lines = [line for line in lines if places[line] is not None]
+    On a narrow page the two marked ones are `best` and `baseline`.
+    """
+    narrow, places = width < WIDTH, positions(drawn)
+    few = len(variants) <= MOST_NAMED and not narrow
+    lines = [line for line in range(len(variants)) if (few or line in marked) and places[line] is not None]
     values = with_equal_decimals(_numbers([column[line] for line in lines]))
-    names = (name if len(name) <= NAME else f"{name[: NAME - 1]}…" for name in (variants[line] for line in lines))
+    short = {line: "best" if at == 0 and len(marked) > 1 else "baseline" for at, line in enumerate(marked)}
+    names = [short[line] if narrow else variants[line] for line in lines]
+    room = int(width / 2 / LETTER) - 8
     shown: list[dict[str, Any]] = [
-        {"at": places[line], "text": f"{value} {name}", "marked": line in marked}
+        {"at": places[line], "line": line, "marked": line in marked,
+         "text": f"{value} {name if len(name) <= room else f'{name[: room - 1]}…'}"}
         for line, value, name in zip(lines, values, names, strict=True)
-    ]
+    ]  # fmt: skip
     moved = spread([end["at"] for end in shown], 0.04)
     return [end | {"at": at} for end, at in zip(shown, moved, strict=True)]
+
+
+def _beyond(drawn: Column, column: Column, ends: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
+    """What is written at the ends of an axis beyond which values stand, where no line ends in its own value.
+
+    Args:
+        ends: What lines end in.
+    """
+    (low, high), known = (min(_numbers(drawn)), max(_numbers(drawn))), _numbers(column)
+    said = {0.0: f"{'≤ ' * (min(known) < low)}{low:.4g}", 1.0: f"{'≥ ' * (max(known) > high)}{high:.4g}"}
+    free = [at for at in said if all(abs(end["at"] - at) > APART for end in ends)]
+    return [(at, said[at]) for at in free if " " in said[at] or not ends]
 
 
 def _colour_range(column: Column) -> tuple[float, float, bool]:
@@ -336,7 +355,7 @@ def _scale(column: Column) -> list[float]:
     return [math.log10(value) for value in numbers] if is_logarithmic(tuple(sorted(set(numbers)))) else numbers
 
 
-def _positions(column: Column) -> list[float | None]:
+def positions(column: Column) -> list[float | None]:
     """The place of each value between 0 and 1; None for a missing value."""
     if words := _words(column):
         room = max(1, len(words) - 1)
@@ -356,9 +375,9 @@ def _ticks(column: Column, room: int, apart: float, stand_out: Sequence[int]) ->
     if words := _words(column):
         shown = [wrapped(word.replace("_", " "), room) for word in words]
         return [(place / max(1, len(words) - 1), word) for place, word in enumerate(shown)]
-    known = [(place, value) for place, value in zip(_positions(column), column, strict=True)
+    known = [(place, value) for place, value in zip(positions(column), column, strict=True)
              if place is not None and isinstance(value, int | float)]  # fmt: skip
-    first = [of for line in stand_out if (of := (_positions(column)[line], column[line])) in known]
+    first = [of for line in stand_out if (of := (positions(column)[line], column[line])) in known]
     ticks: dict[float, float] = {}
     for place, value in (*sorted(known)[:1], *sorted(known)[-1:], *first, *sorted(known)):
         if all(abs(place - other) > apart for other in ticks):
