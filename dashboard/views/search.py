@@ -12,15 +12,19 @@ from typing import Any
 
 import streamlit as st
 
-from ablate.analysis.answer import answer_of
+from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.answer_rows import OF_VARIANTS, AnswerRow, GroupKey
 from ablate.analysis.changes import setting_titles, setting_words, variant_titles
-from ablate.analysis.numbers import counted
+from ablate.analysis.numbers import counted, fixed
 from ablate.analysis.runs import baselines_of
 from ablate.analysis.search import best_confirmed, search_words, seed_pairs
 from ablate.analysis.slices import is_logarithmic, switch_settings, varied_values
+from ablate.analysis.why import why
 from ablate.errors import MissingPackageError
+from ablate.render.figures.axes import near_range
 from ablate.render.figures.curves import draw_bands
-from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, mark, names, number
+from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, margin_marks, mark, names, number
+from ablate.render.formats.html import group_mark
 from ablate.store import StudyRecord, TrialRecord, TrialState
 from dashboard.shared.evidence import show_headline, table
 from dashboard.shared.exports import chart, export, figure_files
@@ -36,7 +40,7 @@ from dashboard.shared.results import (
 )
 from dashboard.shared.store import location, report, settled_curves, stamp, store
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import escape, prose
+from dashboard.shared.text import prose
 from dashboard.views import Entry
 from dashboard.views.effects import show_importances
 
@@ -44,7 +48,14 @@ ENTRY = Entry("Search", ":material/travel_explore:", "This study", 50, applies="
 
 MOST, MOST_CURVES = 2000, 200
 """Trials that are drawn at most, the latest ones; and curves of trials."""
-AHEAD = " Ahead: better than the baseline, but not shown to be so by the margin; more fresh seeds may show it."
+ADVICE: Mapping[GroupKey, str] = {
+    "better": "better than the baseline by more than the margin: take it.",
+    "ahead": "better than the baseline, so take it; whether by the margin, more fresh seeds may show.",
+    "as good": "not worse than the baseline by the margin, and not shown to be better: either will do.",
+    "undecided": "more fresh seeds may decide; until then keep the baseline.",
+    "worse": "worse than the baseline by more than the margin: keep the baseline.",
+}
+"""What a verdict on the best point means for its choice."""
 PRUNED = TrialState.PRUNED.value
 ENDED = (TrialState.FINISHED, TrialState.PRUNED, TrialState.DIVERGED, TrialState.FAILED)
 
@@ -81,10 +92,9 @@ def show() -> None:
         return
     record, trials = read_record(study), _trials(location(), study, stamp(study))
     show_headline(answer(study))
-    if said := search_words(record):
-        st.markdown(prose(said))
     _confirmation(study)
     picked = _history(record, trials)
+    _pair(study, record, trials)
     st.fragment(_importances, parallel=True)(study)
     picked = [*picked, *_curves(study, trials)]
     found = next((trial for trial in trials if any(point.get("key") == trial.record.key for point in picked)), None)
@@ -93,7 +103,6 @@ def show() -> None:
     else:
         label = f"Trial {found.place}: {found.words}, seed {found.record.seed}"
         link("trial", label, trial=found.record.key)
-    _pair(study, record, trials)
 
 
 def _confirmation(study: str) -> None:
@@ -105,46 +114,57 @@ def _confirmation(study: str) -> None:
     confirmed = {row.name for row in report(study).variants if row.confirmed}
     rows = [(group.key, row) for group in said.groups for row in group.rows if row.variant in confirmed]
     st.header("The best point on fresh seeds" if len(rows) == 1 else "What was chosen, on fresh seeds", anchor=False)
-    st.html(table(said, rows))
     first, second = (fresh(study)[name] for name in (baselines_of(read_record(study))[best], best))
-    if pairs := seed_pairs(first.values(metric), second.values(metric)):
-        draw = partial(draw_seed_pairs, pairs, metric, max(3, said.decimals))
-        told = "; ".join(f"{name} {first:.5g} and {second:.5g}" for name, (first, second) in pairs.items())
-        chart(draw, "fresh", f"{metric} of the baseline and of the best point with each fresh seed: {told}")
-        better = "left" if said.worse > 0 else "right"
-        st.caption(
-            "A row for each seed that took no part in the search, with which the baseline and the best point were "
-            f"trained; further {better} is better. The verdict rests on these pairs alone; the margin is "
-            f"{said.margin:g}.{AHEAD * any(key == 'ahead' for key, _ in rows)}"
-        )
+    pairs = seed_pairs(first.values(metric), second.values(metric))
+    if len(rows) > 1 or not pairs:
+        st.html(table(said, rows))
+    if not pairs:
+        return
+    key, row = next((OF_VARIANTS.get(key, key), row) for key, row in rows if row.variant == best)
+    if key in ADVICE:
+        st.markdown(f"{group_mark(key)} **{key}**: {prose(ADVICE[key])}")
+    each = {f"seed {seed}": difference for seed, difference in why(report(study), best).seeds.items()}
+    draw = partial(draw_seed_differences, each, row, said)
+    told = "; ".join(f"{name} {first:.5g} and {second:.5g}" for name, (first, second) in pairs.items())
+    chart(draw, "fresh", f"{metric} of the baseline and of the best point with each fresh seed: {told}")
+    st.caption(
+        f"A point for each seed that took no part in the search; the mean with its 90 % interval, whose ends are the "
+        f"bounds that decide. The verdict rests on these pairs alone; the margin is {said.margin:g}."
+    )
 
 
-def draw_seed_pairs(pairs: Mapping[str, tuple[float, float]], metric: str, decimals: int, palette: Palette) -> Spec:
-    """A row for each pair: the value of the baseline, that of the best point, and their difference."""
-    looks = {"baseline": Look(palette.grey, (1, 0), "circle"), "best point": palette.look(0)}
+def draw_seed_differences(differences: Mapping[str, float], row: AnswerRow, answer: Answer, palette: Palette) -> Spec:
+    """A row for the difference of the best point from the baseline with each seed; the mean has its interval."""
+    decimals, word = max(3, answer.decimals), palette.verdict(row.verdict)
     rows = [
-        {"name": name, "side": side, "value": value}
-        for name, values in pairs.items() for side, value in zip(looks, values, strict=True)
-    ]  # fmt: skip
-    joined = [
-        {"name": name, "first": first, "second": second, "end": max(first, second),
-         "said": f"{second - first:+.{decimals}f}"}
-        for name, (first, second) in pairs.items()
-    ]  # fmt: skip
-    values = [value for pair in pairs.values() for value in pair]
-    room = 0.12 * (max(values) - min(values)) or 0.01 * abs(values[0]) or 1.0
-    x = number("value", metric, domain=(min(values) - room, max(values) + 2 * room))
-    y = names("name", [*pairs])
-    tip = [{"field": key, "title": key} for key in ("name", "side", "value")]
+        {"name": name, "difference": difference, "said": fixed(difference, decimals, sign=True)}
+        for name, difference in (*differences.items(), ("mean", row.difference or 0.0))
+    ]
+    ends = [end for end in (row.low, row.high) if end is not None and math.isfinite(end)]
+    spans = [{"name": "mean", "low": ends[0], "high": ends[1]}] if len(ends) == 2 else []
+    gains = rows[-1]["difference"] * answer.worse < 0
+    margin = answer.margin * answer.worse * (-1 if gains else 1)
+    places = [0.0, margin, *ends, *(one["difference"] for one in rows)]
+    room = 0.15 * (max(places) - min(places))
+    better = "left" if answer.worse > 0 else "right"
+    x = number("difference", f"difference of {answer.metric} from the baseline ({better} is better)",
+               domain=(min(places) - room, max(places) + room), axis={"tickCount": 5})  # fmt: skip
+    y = names("name", [row["name"] for row in rows])
+    tip = [{"field": key, "title": key} for key in ("name", "said")]
+    single = rows[:-1]
     return layers(
         [
-            mark("rule", joined, {"x": {**x, "field": "first"}, "x2": {"field": "second"}, "y": y}, strokeWidth=1.5,
-                 color=palette.grey),
-            mark("point", rows, {"x": x, "y": y, "tooltip": tip, **by_look("side", looks, "color", "shape")}, size=90),
-            *(mark("text", of, {"x": {**x, "field": "end"}, "y": y, "text": {"field": "said"}}, align="left", dx=10,
-                   fontWeight=weight) for of, weight in ((joined[:-1], "normal"), (joined[-1:], "bold"))),
+            *margin_marks(margin, "x"),
+            mark("text", [{"name": "baseline"}], {"x": {"datum": 0}, "text": {"field": "name"}}, y=0, dy=-3,
+                 baseline="bottom", align="right" if margin > 0 else "left"),
+            mark("rule", spans, {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y}, strokeWidth=3,
+                 color=word.colour),
+            mark("point", single, {"x": x, "y": y, "tooltip": tip}, size=60, color=palette.grey, shape="circle"),
+            mark("point", rows[-1:], {"x": x, "y": y, "tooltip": tip}, size=120, color=word.colour, shape=word.mark),
+            *(mark("text", of, {"x": x, "y": y, "text": {"field": "said"}}, align="center", dy=-10, fontWeight=weight)
+              for of, weight in ((single, "normal"), (rows[-1:], "bold"))),
         ],
-        28 * len(pairs),
+        32 * len(rows),
     )  # fmt: skip
 
 
@@ -194,8 +214,6 @@ def _marks(record: StudyRecord, known: Mapping[str, TrialRecord]) -> dict[str, s
 def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:
     """Draw the value of each trial and the best so far; what was picked."""
     st.header("Optimisation history", anchor=False)
-    if said := which_seeds(record.name):
-        st.markdown(prose(said))
     done = [trial for trial in trials if trial.value is not None and trial.mark != "baseline"]
     draw = partial(draw_history, record, trials)
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
@@ -205,10 +223,9 @@ def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[
     )
     candidates = [trial.record.state for trial in trials if trial.mark != "baseline"]
     counts = counted((state.value, candidates.count(state)) for state in ENDED)
-    st.caption(
-        f"The candidates ({', '.join(counts)}) with the seeds that chose among them; the baseline is not one of them. "
-        "These seeds flatter what they choose, so no verdict rests on them."
-    )
+    seeds = which_seeds(record.name) or "These seeds flatter what they choose, so no verdict rests on them."
+    beyond = " A triangle is beyond the axis." * near_range([trial.value for trial in done])[2]
+    st.caption(prose(f"The candidates: {', '.join(counts)}.{beyond} {search_words(record)} {seeds}"))
     return picked
 
 
@@ -227,20 +244,26 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
         "a candidate": palette.look(0),
         "best so far": Look(palette.look(1).colour, (1, 0), "stroke"),
     }
-    values = [row["value"] for row in (*rows, *beside)]
-    room = 0.1 * (max(values, default=1.0) - min(values, default=0.0)) or 1.0  # for labels
+    low, high, _ = near_range([row["value"] for row in (*rows, *beside)])
+    room = 0.1 * (high - low) or 1.0  # for labels
     x = number("place", "trial, in the order of the search")
-    y = number("value", metric, domain=(min(values, default=0.0) - room, max(values, default=1.0) + room))
+    y = number("value", metric, domain=(low - room, high + room))
+    far = [{**row, "value": low if row["value"] < low else high, "up": row["value"] > high}
+           for row in rows if not low <= row["value"] <= high]  # fmt: skip
     tone = by_look("name", looks, "color")
-    points = mark("point", rows, {"x": x, "y": y, **tone, "tooltip": TIP}, size=45)
+    points = mark("point", rows, {"x": x, "y": y, **tone, "tooltip": TIP}, size=45, clip=True)
     points["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["key"], "nearest": True}}]
     best_rows = [row | {"name": "best so far"} for row in rows]
     return layers(
         [
             mark("rule", beside, {"y": y}, strokeDash=[4, 3], color=palette.ink),
             mark("text", beside, {"y": y, "text": {"field": "name"}}, x=4, align="left", dy=9, color=palette.ink),
-            mark("line", best_rows, {"x": x, "y": {**y, "field": "best"}, **tone}, interpolate="step-after"),
+            mark("line", best_rows, {"x": x, "y": {**y, "field": "best"}, **tone}, interpolate="step-after", clip=True),
             points,
+            *(
+                mark("point", [row for row in far if row["up"] == up], {"x": x, "y": y, **tone}, size=60, shape=shape)
+                for up, shape in ((True, "triangle-up"), (False, "triangle-down"))
+            ),
             *_marked(rows, x, y, palette),
         ],
         300,
@@ -336,10 +359,8 @@ def _pair(study: str, record: StudyRecord, trials: tuple[SearchTrial, ...]) -> N
                               width=280)  # fmt: skip
     draw = partial(draw_pair, done, (str(first), str(second)), metric)
     chart(draw, "pair", f"{metric} over {first} and {second}")
-    st.caption(
-        f"Each point is one of {len(done):,} trials. `ablate export {escape(study)} --optuna URL` writes them for "
-        "Optuna."
-    )
+    said = f"Each point is one of {len(done):,} trials. `ablate export {study} --optuna URL` writes them for Optuna."
+    st.caption(prose(said))
     export(figure_files(f"{study}_pair", draw), "pair")
 
 
@@ -353,8 +374,11 @@ def draw_pair(trials: list[SearchTrial], names: tuple[str, str], metric: str, pa
         {"x": trial.parameters.get(names[0]), "y": trial.parameters.get(names[1]), "value": trial.value, **_told(trial)}
         for trial in trials
     ]  # fmt: skip
+    low, high, cut = near_range([trial.value for trial in trials])
     scheme = {"scheme": {"name": "cividis", "extent": [0.5, 1] if palette.dark else [0, 0.85]}}
-    colour = {"field": "value", "type": "quantitative", "scale": scheme, "legend": {"title": metric}}
+    scale = {**scheme, "domain": [low, high], "clamp": True}
+    title = f"{metric}{', with all beyond at its ends' * cut}"
+    colour = {"field": "value", "type": "quantitative", "scale": scale, "legend": {"title": title, "titleLimit": 400}}
     x, y = (_parameter(axis, [row[axis] for row in rows], name) for axis, name in zip("xy", names, strict=True))
     points = mark("point", rows, {"x": x, "y": y, "color": colour, "tooltip": TIP}, size=90)
     return layers([points, *_marked(rows, x, y, palette)], 380)

@@ -138,7 +138,7 @@ def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, A
 def test_each_view_of_effects_has_an_address(page: Page, said: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     page.open("/effects?study=crossed&show=Parallel")
     assert len(page.table("Variants with their settings")) == len(said["crossed"]["variants"])
-    page.wait_for_text(", dashed.")
+    page.wait_for_text("dashed: ")
     page.check_exports(tmp_path, "crossed_variants", "crossed_parallel")
     page.tab.get_by_role("radio", name="Importances").click()
     page.tab.wait_for_url("**show=Importances*")

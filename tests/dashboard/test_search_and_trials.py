@@ -84,15 +84,15 @@ def confirmed(tmp_path: Path) -> Path:
 def test_a_search_leads_with_its_best_point_on_fresh_seeds_pair_by_pair(confirmed: Path, shown: Shown) -> None:
     page = shown("search", confirmed, study="found")
     assert "the baseline's 3.100: at least 0.48 better" in page.markdown[0].value.replace("\\", "")
-    (verdicts,) = (one.proto.body for one in page.get("html") if "verdict" in one.proto.body)
-    assert verdicts.count("<tr>") == 2, "the head and the confirmed point alone"
+    assert page.markdown[1].value.startswith("▲ **better**: "), "and what that means for its choice"
     pairs = figures(page)[0]
-    values = {(row["name"], row["side"]): row["value"] for row in rows(marks(pairs, "point")[0])}
-    assert [values[f"seed {seed}", "baseline"] for seed in (3000, 3001, 3002)] == [3.0, 3.2, 3.1]
-    assert values["mean", "best point"] == pytest.approx(3.1 - 0.5)
-    said = [row["said"] for of in marks(pairs, "text") for row in rows(of)]
+    values = {row["name"]: row["difference"] for of in marks(pairs, "point") for row in rows(of)}
+    assert [values[f"seed {seed}"] for seed in (3000, 3001, 3002)] == pytest.approx([-0.49, -0.5, -0.51])
+    said = [row["said"] for of in marks(pairs, "text") for row in rows(of) if "said" in row]
     assert said == ["-0.490", "-0.500", "-0.510", "-0.500"]
-    (told,) = (one.value for one in page.markdown if one.value.startswith("Drawn"))
+    (span,) = rows(marks(pairs, "rule")[-1])
+    assert span["low"] < -0.5 < span["high"] < -0.48
+    (told,) = (one.value for one in page.caption if "which chose" in one.value)
     seeds = re.sub(r"[\\\\\u2068\u2069]", "", told)
     assert "(2.800, the baseline 3.000). The answer rests on fresh seed" in seeds
     drawer = shown("search", confirmed, study="found", why="norm=none")
@@ -137,9 +137,9 @@ def test_trials_stand_below_their_variant_with_its_mean_and_its_verdict(confirme
 
 def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path, shown: Shown) -> None:
     page = shown("search", searched, study="searched")
-    history, importances, curves, pair = figures(page)
+    history, pair, importances, curves = figures(page)
     assert "estimator (TPE) from: norm (rms, <b>none); learning rate (0.0001 to 0.1, logarithmic)." in re.sub(
-        r"[\\\u2068\u2069]", "", page.markdown[1].value
+        r"[\\\u2068\u2069]", "", " ".join(one.value for one in page.caption)
     )
     (best,) = marks(history, "line")
     values = [row["value"] for row in rows(best)]

@@ -221,7 +221,7 @@ def draw_parallel(
     lines = 0 if down else max(title.count("\n") for title in titles)
     if not down:
         titles = ["\n" * (lines - title.count("\n")) + title for title in titles]  # all end above their axes
-    low, high, cut = _colour_range(columns[coloured])
+    low, high, cut = near_range(columns[coloured])
     near = [min(max(v, low), high) if isinstance(v, int | float) else None for v in columns[coloured]]
     drawn = {**columns, coloured: near}
     places = {title: positions(column) for title, column in zip(titles, drawn.values(), strict=True)}
@@ -324,8 +324,8 @@ def _beyond(drawn: Column, column: Column, ends: Sequence[Mapping[str, Any]]) ->
     return [(at, said[at]) for at in free if " " in said[at] or not ends]
 
 
-def _colour_range(column: Column) -> tuple[float, float, bool]:
-    """The values between which colours differ, and whether others lie beyond: an outlier would make all others alike.
+def near_range(column: Column) -> tuple[float, float, bool]:
+    """Both ends of what is not far off, and whether values lie beyond: an outlier would make all others alike.
 
     Outliers are more than three interquartile ranges beyond the quartiles (Tukey 1977).
     """
