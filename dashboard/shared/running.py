@@ -283,7 +283,7 @@ def stop_button(run: Run) -> None:
         st.toast("Asked to stop: running trials are checkpointed first.", icon=":material/stop:")
 
 
-def show_next_steps(answer: Answer) -> None:
+def show_next_steps(answer: Answer, title: str = "What next?") -> None:
     """What would settle or extend an answer: each command to copy with its purpose and, on this machine, a button.
 
     Nothing while the study runs.
@@ -292,7 +292,7 @@ def show_next_steps(answer: Answer) -> None:
     if not answer.next or _status(answer.study) is not None or (run is not None and run.alive):
         return
     with st.container(border=True):
-        st.markdown("**What next?**")
+        st.markdown(f"**{escape(title)}**")
         for number, step in enumerate(answer.next):
             time = f", about {duration(step.seconds)} of training" if step.seconds else ""
             said = f"This command {step.purpose}" if step.arguments else step.purpose[0].upper() + step.purpose[1:]

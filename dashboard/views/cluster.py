@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import platform
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 
 import pandas as pd
 import psutil
@@ -11,7 +15,7 @@ import streamlit as st
 
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Band
-from ablate.analysis.numbers import count, duration, plural, scaled
+from ablate.analysis.numbers import MISSING, count, duration, plural, scaled
 from ablate.analysis.status import Status, StudyStatus, WorkerFailure, WorkerLoad, read_workers, status_of
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
@@ -24,20 +28,21 @@ from dashboard.shared.exports import (
     export,
     figure_files,
     grid_of_texts,
-    is_narrow,
     show_grid,
     show_table,
     table_files,
 )
 from dashboard.shared.frame import STUDY, address, chosen_study, link
+from dashboard.shared.results import answer
+from dashboard.shared.running import last_run, show_next_steps, stop_button
 from dashboard.shared.store import LIVE, ended, location, stamp, store, studies, summary
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import escape, fitting, prose
+from dashboard.shared.text import escape, prose
 from dashboard.views import Entry
 
 ENTRY = Entry("Now running", ":material/dns:", "All studies", 140)
 
-MOST_LINKS = 6
+MOST_LINKS, UNPLACED = 6, "waits for a worker"
 UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 """Seconds in each unit of the time axis; the first unit that the whole range exceeds is used."""
 MOST_LAST, GIB = 3, 2.0**30
@@ -50,24 +55,53 @@ def show() -> None:
     """Draw the page."""
     study = chosen_study()
     st.title("Now running", anchor=False)  # of all studies
-    st.fragment(_live, run_every=LIVE)(study)
-    _past(study)
+    driven = [one.driver.study for one in status_of(store().activity()).studies]
+    st.fragment(_live, run_every=LIVE)(study, driven)
+    if not driven:
+        _past(study)
 
 
-def _live(study: str) -> None:
+def _live(study: str, driven: Sequence[str]) -> None:
+    """What runs, and with it what has ended of it; otherwise what could run next.
+
+    Args:
+        driven: The studies that were driven when the page was begun.
+    """
     status = status_of(store().activity())
-    if not status.studies and not status.running:
-        st.info("No study runs now. `ablate study FILE` starts one, here or on a cluster with `--engine ray`.")
-        with st.container(horizontal=True):
-            link("design", "Design a space to train")
-            link("runs", f"Continue {study}")
-        _last(status)
-        _machine()
-        return
+    if [one.driver.study for one in status.studies] != driven:
+        st.rerun()
     for one in status.studies:
         _driven(one, status)
-    _running(status)
-    _machine()
+    if status.studies:
+        _running(status)
+        _past(driven[-1])
+    else:
+        _idle(study, status)
+
+
+def _idle(study: str, status: Status) -> None:
+    """That nothing runs, what the chosen study suggests, and what ran last."""
+    st.markdown("**No study runs now.**")
+    show_next_steps(answer(study), f"Continue {study}")
+    link("design", "Design another study")
+    st.caption(f"This machine, {escape(platform.node())}: {machine_words()}")
+    st.header("What ran last", anchor=False)
+    found = []
+    for one in studies()[:MOST_LAST]:
+        loads, _ = _workers(location(), one.name, stamp(one.name))
+        ends = max((load.ended_at[-1] for load in loads if load.ended_at), default=None)
+        when = f", the last {duration((status.at - ends).total_seconds())} ago" if ends is not None else ""
+        said = f"{ended(one):,} of {plural(one.planned, 'trial')} ended{when}"
+        found.append(Card(one.name, address("answer", **{STUDY: one.name}), (said,)))
+    cards(found, "What ran last")
+
+
+def machine_words() -> str:
+    """What the machine of the dashboard has for a study that is started here."""
+    memory, load, cores = psutil.virtual_memory(), psutil.getloadavg()[0], psutil.cpu_count() or 1
+    free = f"{plural(cores, 'core')}, {memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB of memory free."
+    busy = f" Other programs keep it busy (load {load:.1f}), so training would take longer."
+    return f"{free}{busy}" if load > cores else free
 
 
 def _running(status: Status) -> None:
@@ -75,94 +109,88 @@ def _running(status: Status) -> None:
     if not status.running:
         st.caption("None.")
         return
-    studies = {trial.study for trial in status.running if trial.study}
-    titles = {study: variant_titles(read_record(study)) for study in studies if summary(study) is not None}
+    known = {trial.study for trial in status.running if trial.study}
+    titles = {study: variant_titles(read_record(study)) for study in known if summary(study) is not None}
     table = running_table(status, titles)
-    if is_narrow():
-        cards(running_cards(status, table), "Trials that run")
-    else:
-        words = st.column_config.TextColumn
-        steps = st.column_config.ProgressColumn("progress", min_value=0, max_value=1, format="percent", width=90)
-        alike = {name for name in ("study", "attempt") if table[name].nunique() == 1}
-        st.dataframe(
-            table, key="running", hide_index=True, placeholder="-",
-            column_order=[name for name in table if name not in ("steps", "process", *alike)],
-            column_config={"progress": steps, "variant": words(width=fitting(table, "variant", 200)),
-                           "device": words(width=fitting(table, "device", 140))},
-            alt=f"Trials that run, with their machines; {plural(len(table), 'row')}",
-        )  # fmt: skip
-        with st.container(horizontal=True):
-            for trial in status.running[:MOST_LINKS]:
-                kept = {STUDY: trial.study} if trial.study else {}
-                link("trial", f"{_title(trial, titles)}, seed {trial.seed}", trial=trial.key, **kept)
+    st.html(running_html(status, table))
     export(table_files("running", table), "running")
 
 
-def running_cards(status: Status, table: pd.DataFrame) -> list[Card]:
-    """The running trials as a narrow window shows them, each with a link to it."""
-    found = []
-    for trial, row in zip(status.running, table.to_dict("records"), strict=True):
+def running_html(status: Status, table: pd.DataFrame) -> str:
+    """The running trials below their variants as rows, each a link to it."""
+    workers = [trial.worker for trial in status.running]
+    places = [f"{one.host} · {one.device}" if one is not None else UNPLACED for one in workers]
+    several, told, lines = table["study"].nunique() > 1, len({*places}) > 1, dict[str, list[str]]()
+    for trial, row, place in zip(status.running, table.to_dict("records"), places, strict=True):
         kept = {STUDY: trial.study} if trial.study else {}
-        loss = f"val_loss {trial.val_loss:.4g}" if trial.val_loss is not None else ""
-        told = " · ".join(filter(None, (f"{row['progress']:.0%}", loss, row["for"])))
-        where = " · ".join(filter(None, (trial.study, row["host"], trial.worker.device if trial.worker else "")))
-        title = f"{row['variant']}, seed {trial.seed}"
-        found.append(Card(title, address("trial", trial=trial.key, **kept), (told, where)))
-    return found
-
-
-def _machine() -> None:
-    """How busy the machine of the dashboard is, as studies that start here would find it."""
-    memory, load, cores = psutil.virtual_memory(), psutil.getloadavg()[0], psutil.cpu_count() or 1
-    st.header(f"This machine, {escape(platform.node())}", anchor=False)
-    facts = st.container(horizontal=True)
-    facts.metric(
-        "Load of the whole machine, other programs included", f"{load:.1f} on {plural(cores, 'core')}", width="content"
+        name = f"{row['study']} · {row['variant']}" if several else str(row["variant"])
+        where, done = html.escape(place) * told, row["progress"]
+        loss = MISSING if trial.val_loss is None else f"{trial.val_loss:.4f}"
+        lines.setdefault(name, []).append(
+            f'<tr><td><a href="{html.escape(address("trial", trial=trial.key, **kept))}">seed {trial.seed}</a>'
+            f'<small class="narrow"> {where}</small></td><td class="wide">{where}</td>'
+            f'<td class="number"><progress class="wide" max="1" value="{done:.3f}"></progress> {done:.0%}</td>'
+            f'<td class="number">{loss}</td><td class="number">{row["for"] or MISSING}</td></tr>'
+        )
+    heads = ((f'<tr class="of"><td colspan="5">{html.escape(name)}</td></tr>', *rows) for name, rows in lines.items())
+    head = "<th>variant, trials</th>" + f'<th class="wide">{"where" * told}</th>'
+    head += "".join(f'<th class="number">{title}</th>' for title in ("progress", "val_loss", "for"))
+    return (
+        '<table class="answer trials" aria-label="Trials that run"><thead><tr>'
+        f"{head}</tr></thead><tbody>{''.join(chain.from_iterable(heads))}</tbody></table>"
     )
-    facts.metric("Memory in use", f"{memory.used / GIB:.1f} of {memory.total / GIB:.1f} GiB", width="content")
-
-
-def _last(status: Status) -> None:
-    """The studies that were started last, each with a link to its answer, and when their last trials ended."""
-    st.header("What ran last", anchor=False)
-    lines = []
-    for one in studies()[:MOST_LAST]:
-        loads, _ = _workers(location(), one.name, stamp(one.name))
-        ends = max((load.ended_at[-1] for load in loads if load.ended_at), default=None)
-        when = f", the last {duration((status.at - ends).total_seconds())} ago" if ends is not None else ""
-        name = f"[{escape(one.name)}]({address('answer', **{STUDY: one.name})})"
-        lines.append(f"- {name}: {ended(one):,} of {plural(one.planned, 'trial')} ended{when}")
-    st.markdown("\n".join(lines) or "No study yet.")
 
 
 def _driven(one: StudyStatus, status: Status) -> None:
     driver = one.driver
     with st.container(border=True):
-        st.markdown(f"**{escape(driver.study)}**")
-        since = duration((status.at - driver.since).total_seconds())
-        if driver.alive:
-            st.caption(escape(f"Process {driver.pid} on {driver.host} has run it for {since}."))
-        else:
-            silent = duration((status.at - driver.heartbeat).total_seconds())
-            who = f"process {driver.pid} on {escape(driver.host)}"
-            st.warning(f"Interrupted: {who} has been silent for {silent}. Run its command again to continue where it "
-                       "stopped.", icon=":material/heart_broken:")  # fmt: skip
+        row = st.container(horizontal=True, vertical_alignment="center")
+        row.markdown(f"**{escape(driver.study)}**", width="stretch")
+        with row:
+            link("answer", "Answer so far", **{STUDY: driver.study})
+            link("curves", "Curves", **{STUDY: driver.study})
+            run = last_run(driver.study)
+            if driver.alive and run is not None and run.alive:
+                stop_button(run)
+        left = f", about {duration(one.seconds_left)} left" if one.seconds_left is not None else ""
         st.progress((driver.settled + driver.failed) / max(1, driver.planned),
-                    f"{driver.settled:,} of {driver.planned:,} trials done")  # fmt: skip
+                    f"{driver.settled:,} of {driver.planned:,} trials done{left}")  # fmt: skip
         facts = st.container(horizontal=True)
-        facts.metric(
-            *("Running", driver.running) if driver.alive else ("Interrupted", one.interrupted), width="content"
-        )
+        if driver.alive:
+            facts.metric("Running", driver.running, width="content")
         if one.trials_per_hour is not None:
-            facts.metric("Time left", duration(one.seconds_left), width="content")
             facts.metric("Trials an hour", f"{one.trials_per_hour:,.0f}", width="content")
-        if one.flops_per_second is not None:
-            facts.metric("Arithmetic", f"{scaled(one.flops_per_second)}FLOP/s", width="content")
+        if (used := used_here([trial for trial in status.running if trial.study == driver.study])) is not None:
+            facts.metric("Cores busy", f"{used[0]:.1f} of {psutil.cpu_count()}", width="content",
+                         help="Of this machine, by the processes that train, on average since they began")  # fmt: skip
+            facts.metric("Memory", f"{used[1] / GIB:.1f} GiB", width="content")
         if driver.failed:
             facts.metric("Failed", driver.failed, width="content")
         if driver.retries:
             facts.metric("Retries", driver.retries, width="content",
                          help="Times that a trial was begun again after its worker had died")  # fmt: skip
+        who = f"process {driver.pid} on {driver.host}"
+        if driver.alive:
+            speed = f" at {scaled(one.flops_per_second)}FLOP/s" if one.flops_per_second is not None else ""
+            since = duration((status.at - driver.since).total_seconds())
+            st.caption(escape(f"{who.capitalize()} has run it for {since}{speed}."))
+            return
+        silent = duration((status.at - driver.heartbeat).total_seconds())
+        begun = f" {plural(one.interrupted, 'trial')} had begun." if one.interrupted else ""
+        st.warning(f"Interrupted: {escape(who)} has been silent for {silent}.{begun}", icon=":material/heart_broken:")
+        link("runs", "Continue where it stopped", **{STUDY: driver.study})
+
+
+def used_here(running: Sequence[RunningTrial]) -> tuple[float, int] | None:
+    """Cores that the processes of these trials have kept busy, and the bytes they have; None if none runs here."""
+    cores, taken = 0.0, 0
+    for pid in {trial.worker.pid for trial in running if trial.worker and trial.worker.host == platform.node()}:
+        with suppress(psutil.Error):
+            process = psutil.Process(pid)
+            times = process.cpu_times()
+            cores += (times.user + times.system) / max(1.0, time.time() - process.create_time())
+            taken += process.memory_info().rss
+    return (cores, taken) if taken else None
 
 
 def _title(trial: RunningTrial, titles: Mapping[str, Mapping[str, str]]) -> str:
@@ -190,7 +218,7 @@ def running_table(status: Status, titles: Mapping[str, Mapping[str, str]]) -> pd
                 "steps": trial.steps,
                 "val_loss": trial.val_loss,
                 "for": duration((status.at - trial.started_at).total_seconds()) if trial.started_at else None,
-                "host": where.host if where else "waits for a worker",
+                "host": where.host if where else UNPLACED,
                 "process": where.pid if where else None,
                 "device": where.device if where else None,
                 "attempt": trial.attempts,
@@ -207,23 +235,26 @@ def _workers(
 
 
 def _past(study: str) -> None:
-    """The machines on which trials of the chosen study have ended."""
+    """Where the trials of a study have ended, how fast, and those that failed."""
     loads, failures = _workers(location(), study, stamp(study))
     st.header(f"Where trials of {escape(study)} ran", anchor=False)
     if not loads:
         st.caption("None has ended yet.")
     else:
-        st.markdown(f"**{prose(past_words(loads))}**")
+        said, times = past_words(loads)
+        st.markdown(f"**{prose(said)}**")
         table = load_table(loads)
         shown = table.drop(columns=[name for name in ("failed", "diverged") if not table[name].any()])
         shown["tokens/s"] = [None if pd.isna(rate) else count(round(rate)) for rate in shown["tokens/s"]]
         shown = shown.dropna(axis="columns", how="all")
         show_grid(grid_of_texts(shown), f"Machines and devices, with what ended on them; {plural(len(table), 'row')}")
-        export(table_files(f"{study}_workers", table) | _throughput(study, loads), "workers")
-    st.header("Failures and retries", anchor=False)
+        files = _throughput(study, loads)
+        if times:
+            st.caption(prose(times))
+        export(table_files(f"{study}_workers", table) | files, "workers")
     if not failures:
-        st.caption("No trial of this study failed, diverged or was begun twice.")
         return
+    st.header("Failures and retries", anchor=False)
     titles = variant_titles(read_record(study))
     table = failure_table(failures, titles)
     show_table(
@@ -234,7 +265,7 @@ def _past(study: str) -> None:
     with st.container(horizontal=True):
         for failure in failures[:MOST_LINKS]:
             label = f"{titles.get(failure.variant, failure.variant)}, seed {failure.seed}"
-            link("trial", label, variant=failure.variant, seed=str(failure.seed))
+            link("trial", label, variant=failure.variant, seed=str(failure.seed), **{STUDY: study})
     export(table_files(f"{study}_failures", table), "failures")
 
 
@@ -255,9 +286,13 @@ def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
         numbers = (0.0, *(float(number) for number, _ in counted))
         lines[name] = Band(passed, numbers, numbers, numbers, 1)
 
+    alone = len(lines) == 1  # its name is in the table above
+    shown = {"trials": next(iter(lines.values()))} if alone else lines
+
     def draw(palette: Palette) -> Spec:
-        looks = {name: palette.look(number) for number, name in enumerate(lines)}
-        return draw_bands(lines, looks, palette, (axis, "trials that have ended"), height=260, whole=True, stepped=True)
+        looks = {name: palette.look(number) for number, name in enumerate(shown)}
+        titles = (axis, "trials that have ended")
+        return draw_bands(shown, looks, palette, titles, height=220, whole=True, stepped=True, named=alone)
 
     counts = "; ".join(f"{len(times):,} on {name}" for name, times in known.items())
     chart(draw, "throughput", f"Trials that have ended against time: {counts}"[:1000])
@@ -269,19 +304,21 @@ def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
     return table_files(f"{study}_throughput", pd.DataFrame(rows)) | figure_files(f"{study}_throughput", draw)
 
 
-def past_words(loads: tuple[WorkerLoad, ...]) -> str:
-    """How many trials ended where and in what time, in a sentence."""
+def past_words(loads: tuple[WorkerLoad, ...]) -> tuple[str, str]:
+    """How many trials ended where and in what time, in a sentence; and when, and how long each was trained."""
+    troubled = sum(load.failed + load.diverged for load in loads)
     where = f"{plural(sum(load.trials for load in loads), 'trial')} ended on {plural(len(loads), 'device')}"
+    lost = f", {troubled:,} of them failed or diverged." if troubled else ", none failed or diverged."
     times = [time for load in loads for time in (load.began_at, *load.ended_at) if time is not None]
     if not times:
-        return f"{where}."
+        return f"{where}{lost}", ""
     begin, end, trained = min(times), max(times), sum(load.seconds for load in loads)
     took = (end - begin).total_seconds()
     until = f"{end:%H:%M}" if begin.date() == end.date() else f"{end:%Y-%m-%d %H:%M}"
     at_once = ": several were trained at once" * (trained > took)
     return (
-        f"{where} within {duration(took)}, from {begin:%Y-%m-%d %H:%M} to {until} UTC. Their training times add up to "
-        f"{duration(trained)}{at_once}."
+        f"{where} within {duration(took)}{lost}",
+        f"From {begin:%Y-%m-%d %H:%M} to {until} UTC. The training times add up to {duration(trained)}{at_once}.",
     )
 
 

@@ -259,17 +259,19 @@ def test_each_point_has_its_label_though_others_are_near() -> None:
     assert all(above - below >= 11 for below, above in pairwise(places)), "eleven pixels is the height of a letter"
 
 
-def test_a_phone_shows_each_running_trial_with_its_loss_and_where_it_runs() -> None:
+def test_each_running_trial_has_its_loss_and_where_it_runs_below_its_variant() -> None:
     begun = datetime(2026, 1, 1, tzinfo=UTC)
     where = WorkerRecord("here", "cpu", 5)
     trial = RunningTrial("k1", "s", "v", 3, 50, 200, 2.5, 1, begun, where, 1.0, 1.0, "fp32")
-    waiting = replace(trial, key="k2", step=None, val_loss=None, worker=None)
+    waiting = replace(trial, key="k2", seed=4, step=None, val_loss=None, worker=None)
     status = Status(begun + timedelta(seconds=70), (), (trial, waiting), 0)
-    first, second = cluster.running_cards(status, running_table(status, {"s": {"v": "no norm"}}))
-    assert first.title == "no norm, seed 3"
-    assert first.lines == ("25% · val_loss 2.5 · 1 min 10 s", "s · here · cpu")
-    assert "trial=k1" in first.address
-    assert second.lines == ("0% · 1 min 10 s", "s · waits for a worker")
+    told = cluster.running_html(status, running_table(status, {"s": {"v": "no norm"}}))
+    first, second = re.findall("<tr><td>.*?</tr>", told.partition("no norm")[2])
+    assert "trial=k1" in first
+    assert [" ".join(re.sub("<.*?>", " ", one).split()) for one in (first, second)] == [
+        "seed 3 here · cpu here · cpu 25% 2.5000 1 min 10 s",
+        "seed 4 waits for a worker waits for a worker 0% - 1 min 10 s",
+    ]
 
 
 def test_across_studies_it_is_said_what_is_the_same() -> None:

@@ -370,10 +370,12 @@ def test_trials_that_ended_are_counted_from_the_start_of_the_first_one(tmp_path:
     (line_of,) = marks(figure, "line")
     assert [(row["x"], row["mean"]) for row in rows(line_of)] == [(0, 0), (2, 1), (2, 2)], "minutes"
     words = " ".join(one.value for one in page.markdown).replace("\\", "")
-    assert "2 trials ended on 1 device within 2 min 00 s, from 2026-01-05 08:58 to 09:00 UTC" in words
-    assert "times add up to 18 s." in words, "less than that: one after the other"
-    assert re.search(r"\[s\]\(answer\?study=s\): 2 of 2 trials ended, the last .* ago", words), "what ran last"
-    assert [one.label for one in page.metric] == ["Load of the whole machine, other programs included", "Memory in use"]
+    assert "2 trials ended on 1 device within 2 min 00 s, none failed or diverged" in words
+    told = " ".join(one.value for one in page.caption).replace("\\", "")
+    assert "From 2026-01-05 08:58 to 09:00 UTC" in told
+    assert "times add up to 18 s." in told, "less than that: one after the other"
+    (last,) = [one.proto.body for one in page.main if one.type == "html" and "What ran last" in one.proto.body]
+    assert re.search(r"answer\?study=s.*2 of 2 trials ended, the last .* ago", last)
 
 
 def test_the_page_shows_the_slides(tmp_path: Path, shown: Shown) -> None:
