@@ -68,10 +68,7 @@ def show() -> None:
         # As a data URL, which has its own origin, so that it cannot access this page.
         address = "data:text/html;base64," + base64.b64encode(shown.replace("</head>", _STACKED, 1).encode()).decode()
         st.iframe(address, height=HEIGHT, alt=f"Three slides of {study}: question, comparisons, claims and cost")
-    st.caption(
-        "Three slides, one below the other. The file under Export opens offline, and fills a screen with each "
-        "slide. Its print makes a PDF of three pages; the browser sets paper and margins itself."
-    )
+    st.caption("The file under Export opens offline, fills a screen with each slide, and prints as three pages.")
 
 
 def _inline(page: str) -> None:

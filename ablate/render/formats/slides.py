@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from html import escape
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.headline import shows_effects
 from ablate.analysis.numbers import count, percent
 from ablate.analysis.report import StudyReport
-from ablate.render.blocks import Items, Paragraph
+from ablate.render.blocks import Paragraph
 from ablate.render.document import answer_note, document, effects_note, names_note
 from ablate.render.figures.style import Palette
 from ablate.render.formats import Format, Place
@@ -46,7 +46,7 @@ LARGER = {13: 16, 12: 15}
 """Sizes of text in the picture of a block, to those on a screen, as large as its boxes allow."""
 MOST_ROWS = 16
 """Variants in the figure and in the list beside it."""
-MOST_CLAIMS = 6
+MOST_CLAIMS, MOST_EXPLAINED = 6, 13
 MOST_WARNINGS = 2
 """What limits the answer that the first screen says; the report has all."""
 
@@ -65,7 +65,7 @@ h1, h2 {{ margin: 0; line-height: 1.15; overflow-wrap: anywhere; }}
 h1 {{ font-size: {heading}rem; margin-bottom: 1rem; }}
 h2 {{ font-size: 2rem; margin-bottom: 0.4rem; }}
 p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
-.source, .note, footer {{ color: var(--soft); font-size: 0.875rem; }}
+.source, .note, footer {{ color: var(--soft); font-size: 1rem; }}
 .sides {{ display: flex; gap: 2rem; flex: 1; min-height: 0; }}
 .text {{ flex: 1 1 0; min-width: 0; font-size: 1.2rem; }}
 .answer {{ font-size: {answer}rem; }}
@@ -75,23 +75,23 @@ p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
   align-self: center; flex: none; }}
 .blocks figure {{ margin: 0; }}
 .blocks img {{ width: 100%; }}
-figcaption {{ font-size: 0.9rem; text-align: center; }}
+figcaption {{ font-size: 1rem; text-align: center; }}
 {answer_style}table.answer {{ font-size: {listed}rem; }}
-table.answer th {{ font-size: 0.9rem; }}
+table.answer th {{ font-size: 1rem; }}
 table.answer td {{ height: {room}rem; }}
-table.answer td.change {{ max-width: 22rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }}
+table.answer td.change {{ max-width: 24rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }}
 table.answer svg {{ width: {interval:.1f}rem; height: auto; }}
 table.answer code {{ display: none; }}
 .effects table.answer td.change {{ max-width: none; white-space: normal; }}
 .claims table.answer {{ font-size: {claimed}rem; }}
 .claims table.answer td {{ height: 2.4rem; }}
-.claims + .sides .text {{ font-size: 0.95rem; }}
+.claims + .sides {{ flex: none; }} .claims + .sides .text {{ font-size: 1rem; }}
 .claims table.answer td.change {{ max-width: none; white-space: normal; }}
-.claims table.answer svg {{ width: 15rem; }}
-.claims small {{ display: block; }}
+.claims table.answer svg {{ width: 12rem; }}
+.claims table.answer td.change small {{ display: block; font-size: 0.9em; }}
 h3 {{ margin: 0 0 0.3rem; font-size: 1.2rem; }}
 code {{ font-size: 0.9em; }}
-footer {{ margin-top: auto; border-top: 1px solid var(--rule); padding-top: 0.5rem; font-size: 0.75rem; }}
+footer {{ margin-top: auto; border-top: 1px solid var(--rule); padding-top: 0.5rem; }}
 footer p {{ margin: 0 0 0.15rem; }}
 @media screen and (min-width: 701px) {{
   html {{ font-size: min(1.25vw, 2.2222vh); }}
@@ -103,15 +103,20 @@ footer p {{ margin: 0 0 0.15rem; }}
   .text, .claims {{ font-size: 1rem; flex: none; }}
   .sides {{ flex-direction: column; }}
   .blocks {{ flex-direction: column; align-items: center; }}
-  .blocks figure {{ width: min(100%, 22rem) !important; }}
+  .blocks figure {{ width: min(100%, 18rem) !important; }}
+  .blocks figure:first-child {{ display: none; }}
+  .source, .note, footer {{ font-size: 0.875rem; }}
   table.answer {{ font-size: 0.9rem; }}
+  table.answer td {{ height: 2rem; }}
   table.answer td.change {{ white-space: normal; }}
-  table.answer svg {{ width: 7rem; }}
-  .claims thead th:not(.interval) {{ display: none; }}
-  .claims table.answer :is(thead, tbody, tr, td.change) {{ display: block; }}
-  .claims table.answer tr {{ border-bottom: 1px solid var(--rule); padding: 0.3rem 0; }}
+  table.answer svg {{ width: 6rem; }}
+  .claims thead, .claims td.change small {{ display: none !important; }}
+  .claims table.answer :is(tbody, td.change) {{ display: block; }}
+  .claims table.answer tr {{ display: flex; flex-wrap: wrap; align-items: center; padding: 0.3rem 0;
+    border-bottom: 1px solid var(--rule); }}
   .claims table.answer td {{ height: auto; border: 0; }}
-  .claims table.answer td:is(.verdict, .number, .interval) {{ display: inline-block; vertical-align: middle; }}
+  .claims table.answer td.verdict {{ flex: 1; }}
+  .claims table.answer td.change {{ flex: 1 0 100%; order: 1; }}
   .claims table.answer .verdict span {{ display: inline; }}
 }}
 @media screen and (prefers-color-scheme: dark) {{
@@ -153,13 +158,13 @@ def slides(findings: Findings, after: str | None = None) -> str:
     characters = sum(map(len, _answer(report)))
     effects, claims = _effects(report), min(len(report.answer.claims), MOST_CLAIMS)
     rows = min(len(rows_of(answer_of(report))), MOST_ROWS) if effects is None else _lines(effects)
-    room = min(3.2, 27 / max(1, rows))
+    room = min(3.2, 25 / max(1, rows))
     return _PAGE.format(
         title=escape(title),
         body=body,
         heading=2.2 if len(title) < 90 else 1.8,
         answer=1.25 if characters < 500 else 1.1 if characters < 850 else 0.95 if characters < 1250 else 0.75,
-        listed=1.25 if rows < 8 else 1.1 if rows < 11 else 1.0 if rows < 13 else 0.85,
+        listed=1.25 if rows < 8 else 1.15 if rows < 11 else 1.0 if rows < 13 else 0.85,
         room=f"{room:.2f}",
         interval=min(17.0, 8.4 * room),
         claimed=1.15 if claims < 4 else 0.95,
@@ -203,7 +208,7 @@ def _answer(report: StudyReport) -> Iterator[str]:
     warnings = [line.text for line in answer.trust if line.level != "ok"]
     yield from (f'<p class="warning">{prose(text)}</p>' for text in warnings[:MOST_WARNINGS])
     yield from (f'<p class="note">{prose(line.text)}</p>' for line in answer.trust if line.level == "ok")
-    if names := names_note(answer):
+    if names := names_note(answer, " ".join(answer.headline)):
         yield f'<p class="note">{prose(names)}</p>'
 
 
@@ -275,7 +280,9 @@ def _comparisons(report: StudyReport) -> str:
     rows = rows_of(answer)
     shown = page_table(answer, rows[:MOST_ROWS]) if rows else "<p>Nothing can be compared yet.</p>"
     note = answer_note(answer) if rows else ""
-    return _slide_of_rows(f"Difference of {report.metric} from the baseline", shown, note, len(rows) - MOST_ROWS)
+    names = names_note(answer) if len(rows) < MOST_EXPLAINED else ""
+    title = f"Difference of {report.metric} from the baseline"
+    return _slide_of_rows(title, shown, f"{note} {names}", len(rows) - MOST_ROWS)
 
 
 def _effects(report: StudyReport) -> StudyEffects | None:
@@ -318,15 +325,15 @@ def _conclusion(findings: Findings) -> str:
     return (
         f'<section>\n{claims}<div class="sides"><div class="text"><h3>{about}</h3>{_paragraphs(cost[:1])}</div>'
         f'<div class="text">{fairness}</div></div>\n'
-        f"<footer>{_paragraphs(_made(findings, sections.get('Environment', ())))}</footer>\n</section>"
+        f"<footer>{_paragraphs(_made(findings))}</footer>\n</section>"
     )
 
 
-def _made(findings: Findings, environment: Sequence[object]) -> list[str]:
-    """Where and how it was measured, in short lines."""
-    places = [text for block in environment if isinstance(block, Items) for text in block.texts]
-    commands = sorted({where.command for where in findings.environments} - {""})
-    return [*(text[:240] for text in places[:3]), *(f"{command[:240]}" for command in commands[:2])]
+def _made(findings: Findings) -> list[str]:
+    """Where and how it was measured, in a few short lines; the report has the versions."""
+    places = {f"{where.device}, {where.host}" for where in findings.environments}
+    commands = {where.command for where in findings.environments} - {""}
+    return [text[:240] for text in (*sorted(places)[:2], *sorted(commands)[:2])]
 
 
 def _paragraphs(texts: Iterable[str]) -> str:
