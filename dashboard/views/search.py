@@ -136,7 +136,7 @@ def _confirmation(study: str) -> None:
 def draw_seed_differences(differences: Mapping[str, float], row: AnswerRow, answer: Answer, palette: Palette) -> Spec:
     """A row for the difference of the best point from the baseline with each seed; the mean has its interval."""
     decimals, word = max(3, answer.decimals), palette.verdict(row.verdict)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"name": name, "difference": difference, "said": fixed(difference, decimals, sign=True)}
         for name, difference in (*differences.items(), ("mean", row.difference or 0.0))
     ]

@@ -13,10 +13,12 @@ from ablate.analysis.numbers import count, new_part
 from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import words_for
 from ablate.metrics import COSTS
+from ablate.render.blocks import Grid
 from ablate.render.document import names_note
 from ablate.render.figures.front import (
     LETTER,
     Keys,
+    cheapest,
     draw_front,
     draw_front_panel,
     draw_front_rows,
@@ -24,14 +26,27 @@ from ablate.render.figures.front import (
     half_width,
     is_crowded,
     keys_of,
+    not_drawn,
     stand,
     what_it_says,
 )
 from ablate.render.figures.style import Palette, Spec
+from ablate.render.formats.html import group_mark
+from ablate.stats import Interval
 from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.evidence import UNPROVEN
-from dashboard.shared.exports import chart, export, figure_files, is_narrow, page_width, show_table, table_files
+from dashboard.shared.exports import (
+    cell_words,
+    chart,
+    export,
+    figure_files,
+    is_narrow,
+    page_width,
+    plain_table,
+    show_table,
+    table_files,
+)
 from dashboard.shared.frame import begin_page, choose_in_words, link
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.store import every
@@ -41,10 +56,8 @@ from dashboard.views import Entry
 ENTRY = Entry("Trade-offs", ":material/balance:", "This study", 60, variants=3)
 
 LEAST, MOST = 2, 3
-HOW_TO_READ = (
-    "Colour and mark: the verdict. Filled: on the front, where no other variant is better in one quantity and at "
-    "least equal in the rest; hollow: not. Bars and ±: 95 % intervals over seeds."
-)
+HOW_TO_READ = "Colour and mark: the verdict. Filled: on the front; hollow: not. Bars: 95 % intervals over seeds."
+BASELINE_MARK = "○"
 MOST_NAMED = 25
 """Points whose numbers are drawn beside them, those on the front first."""
 MOST_WHOLE = 30
@@ -81,24 +94,18 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
         return
     keys = keys_of(results.answer(study))
     table = front_table(front, keys)
-    found, seen = finding(front), ", ".join(words_for(one) for one in front.quantities)
+    found, seen = finding(front, keys), ", ".join(words_for(one) for one in front.quantities)
     st.markdown(f"**{prose(found)}**")
-    if said := results.which_seeds(study):
-        st.markdown(prose(said))
     _picked(_figures(record, front, keys, list(table["variant"]), f"Pareto front by {seen}: {found}"[:1000]))
-    unproven = f" {UNPROVEN}" * ("unproven" in keys.values())
-    names = names_note(results.answer(study), " ".join(front.titles.values()))
-    st.caption(prose(f"{HOW_TO_READ}{unproven}"))
-    words = {name: fitting(table, name, 300) for name in ("variant", "verdict", "dominated by")}
-    show_table(
-        table, key="front-table", column_config=_formats(front, words),
-        row_height=wrapping(table, words), height="content" if len(table) <= MOST_WHOLE else "auto",
-        alt=f"Variants by {seen}, with 95 % intervals; {len(table)} rows",
-    )  # fmt: skip
-    st.caption(prose(f"{what_it_says(front)} {names}"))
+    st.caption(prose(" ".join(filter(None, (HOW_TO_READ, not_drawn(front), results.which_seeds(study))))))
+    _table(table, front, keys, f"Variants by {seen}, with 95 % intervals; {len(table)} rows")
+    with st.expander("How to read this"):
+        unproven = f" {UNPROVEN}" * ("unproven" in keys.values())
+        names = names_note(results.answer(study), " ".join(front.titles.values()))
+        st.markdown(prose(f"{what_it_says(front)}{unproven} {names}"))
     draw = partial(draw_front, front, keys)
     export(table_files(f"{study}_front", table) | figure_files(f"{study}_front", draw), "front")
-    _block(study, record, front)
+    _block(study, record, front, keys)
 
 
 def _figures(record: StudyRecord, front: Front, keys: Keys, named: list[str], alt: str) -> list[dict[str, Any]]:
@@ -127,6 +134,33 @@ def _figures(record: StudyRecord, front: Front, keys: Keys, named: list[str], al
     return picked
 
 
+def _table(table: pd.DataFrame, front: Front, keys: Keys, told: str) -> None:
+    """The rows of `front_table`, in a narrow window below two headings and with the verdict as a mark."""
+    most = {"variant": 300, "verdict": 100, "stands": 400}
+    words = {name: fitting(table, name, width) for name, width in most.items()}
+    formats = _formats(front, words)
+    if not is_narrow():
+        show_table(
+            table, key="front-table", column_config=formats, row_height=wrapping(table, words),
+            height="content" if len(table) <= MOST_WHOLE else "auto", alt=told,
+        )  # fmt: skip
+        return
+    for heading, on_front in (("On the front", True), ("Dominated", False)):
+        rows = [
+            (f"{group_mark(keys[point.variant]) if point.variant in keys else BASELINE_MARK} {name}",
+             *(_cell(point.values[of], formats[of]["type_config"]["format"]) for of in front.quantities))
+            for name, point in zip(table["variant"], ordered(front), strict=True) if point.on_front == on_front
+        ]  # fmt: skip
+        if rows:
+            st.html(f"<b>{heading}</b>")
+            plain_table(Grid(("", *map(words_for, front.quantities)), (tuple(rows),), frozenset({0})), told)
+
+
+def _cell(interval: Interval, form: str) -> str:
+    half = half_width(interval)
+    return cell_words(interval.mean, form) + (f" ± {cell_words(half, form)}" if half else "")
+
+
 def ordered(front: Front) -> list[FrontPoint]:
     """The points on the front before the others, the best in the first quantity first."""
     return sorted(front.points, key=lambda point: not point.on_front)
@@ -143,8 +177,13 @@ def front_table(front: Front, keys: Keys) -> pd.DataFrame:
             row[quantity] = interval.mean
             if half_width(interval):
                 row[f"{quantity} ±"] = half_width(interval)
-        rows.append(row | {"stands": stand(point), "dominated by": front.titles.get(point.dominated_by or "")})
+        rows.append(row | {"stands": _stands(front, point)})
     return pd.DataFrame(rows)
+
+
+def _stands(front: Front, point: FrontPoint) -> str:
+    by = front.titles.get(point.dominated_by or "")
+    return stand(point).replace(" ", f" by {by} ", 1) if by else stand(point)
 
 
 def _formats(front: Front, words: Mapping[str, int]) -> dict[str, Any]:
@@ -164,16 +203,18 @@ def _picked(picked: list[dict[str, Any]]) -> None:
     st.session_state["picked in the front"] = found
 
 
-def _first(front: Front, baseline: str) -> int:
-    """The place of the best variant on the front but the baseline."""
-    return next((at for at, point in enumerate(front.points) if point.on_front and point.variant != baseline), 0)
+def _first(front: Front, baseline: str, keys: Keys) -> str:
+    """The variant that the sentence above names first, else the best on the front but the baseline."""
+    found = next(filter(None, (cheapest(front, cost, keys) for cost in front.quantities if cost in COSTS)), None)
+    others = (point for point in front.points if point.on_front and point.variant != baseline)
+    return (found or next(others, front.points[0])).variant
 
 
-def _block(study: str, record: StudyRecord, front: Front) -> None:
+def _block(study: str, record: StudyRecord, front: Front, keys: Keys) -> None:
     names = [point.variant for point in front.points]
     st.header("The block of a point", anchor=False)
     name = choose_in_words(st.selectbox, "Variant (or pick a point above)", "variant", names,
-                           names[_first(front, record.baseline)], front.titles)  # fmt: skip
+                           _first(front, record.baseline, keys), front.titles)  # fmt: skip
     variants = {variant.name: variant for variant in record.variants}
     beside = None if name == record.baseline else (record.baseline, variants[record.baseline].spec.get("model", {}))
     with st.container(horizontal=True):

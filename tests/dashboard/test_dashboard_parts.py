@@ -42,7 +42,7 @@ from ablate.render.figures.front import (
     draw_front_rows,
     finding,
     is_crowded,
-    what_it_says,
+    not_drawn,
 )
 from ablate.render.figures.style import PAPER, Palette, spread, with_equal_decimals, wrapped
 from ablate.render.table import print_study
@@ -221,7 +221,7 @@ def test_what_is_dominated_far_off_is_not_drawn_but_said() -> None:
     look = marks(drawn, "point")[0]["encoding"]["color"]["scale"]
     assert dict(zip(look["domain"], look["range"], strict=True))["as good"] == PAPER.verdict("not needed").colour
     assert marks(drawn, "point")[0]["encoding"]["y"]["scale"]["domain"][1] < 2.5
-    assert "Too far off to be drawn, and dominated: far." in what_it_says(front)
+    assert not_drawn(front) == "Too far off to be drawn, and dominated: far."
 
 
 def test_labels_below_each_other_have_equal_decimals() -> None:
@@ -293,13 +293,13 @@ def test_rows_replace_a_column_of_points_that_hide_each_other() -> None:
     )
     titles = {name: name for name in sizes} | {"small": "no table"}
     front = Front(("val_loss", "parameters"), ("minimize", "minimize"), points, (), titles)
-    assert finding(front) == (
-        "No other variant is better in both val_loss and parameters than no table (val_loss +0.05, parameters -27 %). "
-        "In brackets: the difference from the baseline. The baseline is not one of them: a has better means."
-    )
+    assert finding(front, {}) == "No other variant is better in both than no table (val_loss +0.05, parameters -27 %)."
     all_but_first = replace(front, points=tuple(replace(one, on_front=one.variant != "baseline") for one in points))
-    assert ("these 5 of 6: from a (val_loss +0.01) to no table (val_loss +0.05, parameters -27 %). In"
-            in finding(all_but_first))  # fmt: skip
+    few = "5 of 6 are on the front: no other is better in both."
+    good = "As good as the baseline with the fewest parameters: no table, -27 %."
+    assert finding(all_but_first, {"small": "as good", "a": "better"}) == f"{good} {few}"
+    none = "No variant with fewer parameters is shown to be as good as the baseline."
+    assert finding(all_but_first, {"small": "undecided", "b": "as good"}) == f"{none} {few}"
     assert is_crowded(front, "parameters")
     apart = replace(front, points=tuple(one for one in points if one.variant != "b"))
     assert not is_crowded(apart, "parameters"), "four names fit beside each other"

@@ -46,6 +46,8 @@ CROWD, MOST_ABOVE = 0.01, 4
 """Share of an axis within which points stand one above the other, and how many may."""
 MOST_BESIDE = 2
 """Variants on the front that its sentence names; of more it names both ends."""
+GOOD: tuple[GroupKey, ...] = ("better", "ahead", "as good")
+"""Verdicts on variants that may take the place of the baseline."""
 Keys = Mapping[str, GroupKey]
 """Variants to the verdict on them, as the answer groups them."""
 Box = tuple[float, float, float, float]
@@ -324,22 +326,48 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
     return Section("Trade-offs", tuple(_blocks(findings.front, findings.report.margin, pictures)))
 
 
-def finding(front: Front) -> str:
-    """Which variants are on the front, of many its ends, with what each saves or costs beside the baseline."""
+def finding(front: Front, keys: Keys) -> str:
+    """Which variant has the least of each cost and is as good as the baseline, then which are on the front."""
     base = _baseline(front)
+    told = [] if base is None else [_said_of(front, base, quantity, keys) for quantity in front.quantities]
     on_front = [point for point in front.points if point.on_front]
-    ends = [on_front[0], on_front[-1]] if len(on_front) > 1 else on_front
-    savings = [", ".join(_savings(point, base, front.quantities)) for point in ends]
-    told = [front.titles[point.variant] + (f" ({of})" if of else "") for point, of in zip(ends, savings, strict=True)]
-    seen = listed([words_for(quantity) for quantity in front.quantities])
-    few = len(on_front) <= MOST_BESIDE
-    which = listed(told) if few else f"these {len(on_front)} of {len(front.points)}: from {' to '.join(told)}"
-    said = f"No other variant is better in {'both' if len(front.quantities) == 2 else 'all of'} {seen} than {which}."
-    if any(savings):
-        said += " In brackets: the difference from the baseline."
-    if base is not None and not base.on_front:
-        said += f" The baseline is not one of them: {front.titles[str(base.dominated_by)]} has better means."
-    return said
+    both = "both" if len(front.quantities) == 2 else "all"
+    if len(on_front) <= MOST_BESIDE:
+        savings = [", ".join(_savings(point, base, front.quantities)) for point in on_front]
+        which = (front.titles[point.variant] + (f" ({of})" if of else "")
+                 for point, of in zip(on_front, savings, strict=True))  # fmt: skip
+        told.append(f"No other variant is better in {both} than {listed(which)}.")
+    else:
+        told.append(f"{len(on_front)} of {len(front.points)} are on the front: no other is better in {both}.")
+    return " ".join(filter(None, told))
+
+
+def cheapest(front: Front, quantity: str, keys: Keys) -> FrontPoint | None:
+    """The variant with the least of a cost, below the baseline's, that is as good as the baseline or better."""
+    base = _baseline(front)
+    good = [] if base is None else [base, *(point for point in front.points if keys.get(point.variant) in GOOD)]
+    best = min(good, key=lambda point: _sign(front, quantity) * _mean(point, quantity), default=base)
+    return None if best is base else best
+
+
+def _said_of(front: Front, base: FrontPoint, quantity: str, keys: Keys) -> str:
+    """Which variant is the `cheapest`, in a sentence; empty of what is no cost."""
+    if quantity not in COSTS or not keys:
+        return ""
+    words, best, less = words_for(quantity), cheapest(front, quantity, keys), _sign(front, quantity) > 0
+    if best is None:
+        return f"No variant with {'fewer' if less else 'more'} {words} is shown to be as good as the baseline."
+    change = _change(best, base, quantity).removeprefix(words).strip() or "by less than 1 %"
+    most = "fewest" if less else "most"
+    return f"As good as the baseline with the {most} {words}: {front.titles[best.variant]}, {change}."
+
+
+def _sign(front: Front, quantity: str) -> int:
+    return 1 if front.directions[front.quantities.index(quantity)] == "minimize" else -1
+
+
+def _mean(point: FrontPoint, quantity: str) -> float:
+    return point.values[quantity].mean or 0.0
 
 
 def _baseline(front: Front) -> FrontPoint | None:
@@ -378,17 +406,21 @@ def what_it_says(front: Front) -> str:
     )
     if any(quantity in TIMED for quantity in front.quantities):
         said += " Speeds depend on the machine and its other load."
-    if far := _far(front):
-        said += f" Too far off to be drawn, and dominated: {listed([front.titles[one.variant] for one in far])}."
     if front.left_out:
         said += f" Left out, as they diverged, were stopped early or lack a result: {listed(front.left_out)}."
     return said
 
 
+def not_drawn(front: Front) -> str:
+    """The points that a figure leaves out, in a sentence; empty without one."""
+    far = [front.titles[one.variant] for one in _far(front)]
+    return f"Too far off to be drawn, and dominated: {listed(far)}." if far else ""
+
+
 def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Iterator[Block]:
     on_front = [point for point in front.points if point.on_front]
     others = [point for point in front.points if not point.on_front]
-    yield Paragraph(what_it_says(front))
+    yield Paragraph(f"{what_it_says(front)} {not_drawn(front)}".strip())
     if "front" in pictures:
         yield pictures["front"]
     titles = ("variant", *front.quantities, "stands")
