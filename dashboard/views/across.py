@@ -15,10 +15,10 @@ from ablate.analysis.answer_rows import answer_sentence
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Axis, Band, Loss, band, line
 from ablate.analysis.diff import differences
-from ablate.analysis.numbers import listed
+from ablate.analysis.numbers import MISSING, listed
 from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands
-from ablate.render.figures.style import Palette, Spec
+from ablate.render.figures.style import Palette, Spec, with_equal_decimals
 from ablate.spec.fairness import STEPS
 from ablate.spec.paths import short_path
 from ablate.spec.suite import split_task
@@ -57,7 +57,8 @@ BETWEEN = " / "
 """Separator between a study and its variant, in the address."""
 FIRST = 3
 """Number of variants of the first study that are drawn by default."""
-MOST = 24
+MOST, MOST_COLUMNS = 24, 4
+"""Variants that are drawn, and settings that differ which stand beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class DrawnVariant:
         steps: The numbers of steps that they were trained for.
         tokens: The numbers of tokens that they were trained on.
         spec: What was trained, as plain JSON.
+        parameters: How many it has; None where that is not known.
+        verdict: The verdict on it in its own study, in words; empty without one.
     """
 
     name: str
@@ -83,6 +86,8 @@ class DrawnVariant:
     steps: frozenset[int]
     tokens: frozenset[int]
     spec: Mapping[str, Any] = field(default_factory=dict)
+    parameters: int | None = None
+    verdict: str = ""
 
 
 def show() -> None:
@@ -94,7 +99,7 @@ def show() -> None:
         return
     current = (location(), st.session_state.get(STUDY))
     first = next((label for label, (at, study) in known.items() if (stores()[at], study) == current), next(iter(known)))
-    with st.popover("Choose studies and variants", icon=":material/tune:") if is_narrow() else st.container():
+    with st.popover("Choose studies and variants", icon=":material/tune:"):
         chosen = st.multiselect("Studies", list(known), [first], key="studies", bind="query-params")
         places = {label: place for label, place in known.items() if label in chosen}
         ranks = {
@@ -114,29 +119,18 @@ def show() -> None:
         row = st.container(horizontal=True, vertical_alignment="bottom")
         axis, loss = choose_axis_and_loss(row)
         log_x = row.toggle("Log x", key="logx", bind="query-params")
-    drawn, told = [], []
+    drawn, evidence = [], []
     for side in sides:
         label, _, variant = side.partition(BETWEEN)
         at, study = places[label]
         with looking_at(at):
             drawn.append(read_side(study, variant, axis, loss, label if len(places) > 1 else ""))
-            told.append(_verdict(study, variant, at))
+        if drawn[-1].verdict:
+            where = {STUDY: study, WHY: variant} | ({STORE: at} if len(stores()) > 1 else {})
+            evidence.append(f"[{escape(drawn[-1].name)}]({address('answer', **where)})")
     if found := finding(drawn, axis, loss):
         st.markdown(f"**{prose(found)}**")
-    st.markdown("\n\n".join(filter(None, told)))
-    _draw(drawn, axis, loss, log_x=log_x)
-
-
-def _verdict(study: str, variant: str, at: str) -> str:
-    """The verdict on a variant in its own study, with a link to the evidence, for Markdown; empty without one."""
-    study_report = report(study)
-    row = next((row for row in study_report.variants if row.name == variant), None)
-    if row is None or not row.verdict_sentence:
-        return ""
-    parameters = {STUDY: study, WHY: variant} | ({STORE: at} if len(stores()) > 1 else {})
-    where = address("answer", **parameters)
-    told = prose(answer_sentence(row))
-    return f"**{escape(study)}**, [{escape(row.change.words or study_report.titles[variant])}]({where}): {told}"
+    _draw(drawn, axis, loss, evidence, log_x=log_x)
 
 
 def _everywhere() -> dict[str, tuple[str, str]]:
@@ -176,8 +170,9 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
     keys = [trial.key for trial in study_record.planned if trial.variant == variant]
     done = {key: trial for key, trial in store().trials(keys).items() if trial.state is TrialState.FINISHED}
     curves = settled_curves(tuple(done)) if done else {}
-    spec = next(one for one in study_record.variants if one.name == variant).spec
-    task = spec.get("task", {})
+    known = next(one for one in study_record.variants if one.name == variant)
+    row = next((row for row in report(study).variants if row.name == variant), None)
+    spec, task = known.spec, known.spec.get("task", {})
     length = task.get("context", task.get("length"))
     said = str(task.get("kind", "unknown")).replace("_", " ") + (f" of {length} tokens" if length is not None else "")
     lines = [line(curve, axis, loss) for curve in curves.values()]
@@ -186,6 +181,7 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
         f"{title} ({label})" if label else title, band([one for one in lines if one.x], "range"),
         frozenset(trial.data_fingerprint for trial in done.values()), said, str(task.get("data", "")),
         frozenset(trial.steps for trial in done.values()), frozenset(trial.tokens for trial in done.values()), spec,
+        known.parameters, answer_sentence(row) if row is not None and row.verdict_sentence else "",
     )  # fmt: skip
 
 
@@ -200,17 +196,25 @@ def differing(sides: list[DrawnVariant]) -> str:
     return ""
 
 
+def shared_end(sides: list[DrawnVariant]) -> float | None:
+    """The last place at which all curves have a point; None without one."""
+    known = [{*side.band.x} for side in sides if side.band.mean]
+    return max(set.intersection(*known), default=None) if known else None
+
+
 def finding(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> str:
     """Which variant has the lowest loss at the last place that all have, in a sentence; empty if there is none."""
-    known = [side for side in sides if side.band.mean]
-    shared = set.intersection(*({*side.band.x} for side in known)) if known else set()
-    if len(known) < 2 or differing(known) or not shared:
+    known, at = [side for side in sides if side.band.mean], shared_end(sides)
+    if len(known) < 2 or differing(known) or at is None:
         return ""
-    at = max(shared)
-    first, second = sorted((dict(zip(side.band.x, side.band.mean, strict=True))[at], side.name) for side in known)[:2]
+    there = [(side.band.mean[place], side.band.low[place], side.band.high[place], side.name)
+             for side in known for place in [side.band.x.index(at)]]  # fmt: skip
+    (first, _, high, best), (second, low, _, next_) = sorted(there)[:2]
+    values = with_equal_decimals([first, second])
+    last = ", the last that all have" * any(side.band.x[-1] > at for side in known)
     return (
-        f"At {at:,.4g} {AXES[axis]}, the last that all have, {first[1]} has the lowest {LOSSES[loss]} loss: "
-        f"{first[0]:.4g}, before {second[1]} with {second[0]:.4g}. Only verdicts say whether that is noise."
+        f"Lowest {LOSSES[loss]} loss at {at:,.4g} {AXES[axis]}{last}: {best}, {values[0]}; next {next_}, {values[1]}"
+        f"{', but their seeds overlap' * (low <= high)}."
     )
 
 
@@ -230,23 +234,36 @@ def _counts(numbers: Iterable[int]) -> str:
     return listed(f"{number:,}" for number in sorted(numbers))
 
 
-def conditions(sides: list[DrawnVariant]) -> pd.DataFrame:
-    """What each variant was trained on, and for how long."""
-    return pd.DataFrame(
+def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFrame:
+    """The loss of each variant where all have one, its verdict, and what differs of that with which it was trained."""
+    at = shared_end(sides)
+    ends = [side.band.mean[-1 if at is None else side.band.x.index(at)] for side in sides]
+    found = pd.DataFrame(
         {
-            "variant": side.name,
-            "task": side.task,
-            "data": f"{side.corpus} (hash {', '.join(sorted(mark[:8] for mark in side.data))})".strip(),
-            "steps": _counts(side.steps),
-            "tokens": _counts(side.tokens),
-            "trials": f"{side.band.n}",
+            "variant": [side.name for side in sides],
+            f"{LOSSES[loss]} loss" + (f" at {at:,.4g} {AXES[axis]}" if at is not None else ""): with_equal_decimals(
+                ends
+            ),
+            "verdict in its study": [side.verdict or MISSING for side in sides],
+            "seeds": [f"{side.band.n}" for side in sides],
+            "task": [side.task for side in sides],
+            "data": [f"{side.corpus} (hash {', '.join(sorted(mark[:8] for mark in side.data))})" for side in sides],
+            "steps": [_counts(side.steps) for side in sides],
+            "tokens": [_counts(side.tokens) for side in sides],
+            "parameters": [MISSING if side.parameters is None else f"{side.parameters:,}" for side in sides],
         }
-        for side in sides
     )
+    differ = settings(sides)
+    if len(differ) <= MOST_COLUMNS:
+        found = found.assign(
+            **{row["setting"]: [row[side.name] for side in sides] for row in differ.to_dict("records")}
+        )
+    kept = [name for place, name in enumerate(found) if place < 2 or found[name].nunique() > 1]
+    return found[kept]
 
 
 def settings(sides: list[DrawnVariant]) -> pd.DataFrame:
-    """The settings that all of these variants have and that differ, a row for each, without those of `conditions`."""
+    """The settings that all of these variants have and that differ, a row for each, without task and steps."""
     found = [
         {"setting": short_path(one.path), **{sides[at].name: said_value(value) for at, value in one.values.items()}}
         for one in differences(*(side.spec for side in sides))
@@ -255,29 +272,30 @@ def settings(sides: list[DrawnVariant]) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> None:
+def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, evidence: list[str], *, log_x: bool) -> None:
     known = [side for side in sides if side.band.mean]
     if not known:
         st.info("None of these has a finished trial with a curve yet.")
         return
     if why := differing(known):
         st.warning(prose(why), icon=":material/warning:")
-    else:
-        st.markdown(prose(common(known)))
+    at = shared_end(known) if any(side.band.x[-1] != known[0].band.x[-1] for side in known) else None
 
     def draw(palette: Palette) -> Spec:
         looks = {side.name: palette.look(number) for number, side in enumerate(sides)}
         titles = (AXES[axis], f"{LOSSES[loss]} loss")
         bands = {side.name: side.band for side in known}
-        return draw_bands(bands, looks, palette, titles, height=420, logs=(log_x, False), named=not is_narrow())
+        return draw_bands(bands, looks, palette, titles, height=420, logs=(log_x, False), named=not is_narrow(), at=at)
 
     ends = "; ".join(f"{side.name} ends at {side.band.mean[-1]:.4g}" for side in known)
     chart(draw, "across", f"{LOSSES[loss]} loss against {AXES[axis]}: {ends}"[:1000])
-    st.caption(
-        "Lines are means over seeds at the steps that all of them have; bands range from the lowest to the highest."
-    )
-    show_grid(grid_of_texts(conditions(known)), "What each variant was trained on")
-    if len(differ := settings(known)):
+    said = "" if why else f"{common(known)} "
+    where = "" if at is None else f" Numbers are those at the dashed line, the last place that all have: {at:,.4g}."
+    st.caption(prose(f"{said}Lines: means over seeds; bands: lowest to highest.{where}"))
+    show_grid(grid_of_texts(conditions(known, axis, loss)), "What each variant reaches and what differs")
+    if evidence:
+        st.markdown(f"Evidence: {', '.join(evidence)}")
+    if len(differ := settings(known)) > MOST_COLUMNS:
         st.header("What differs in the settings", anchor=False)
         show_grid(grid_of_texts(differ), "Settings that differ between the variants")
     if without := [side.name for side in sides if not side.band.mean]:

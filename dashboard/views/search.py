@@ -116,11 +116,12 @@ def _confirmation(study: str) -> None:
     st.header("The best point on fresh seeds" if len(rows) == 1 else "What was chosen, on fresh seeds", anchor=False)
     first, second = (fresh(study)[name] for name in (baselines_of(read_record(study))[best], best))
     pairs = seed_pairs(first.values(metric), second.values(metric))
-    if len(rows) > 1 or not pairs:
-        st.html(table(said, rows))
-    if not pairs:
-        return
     key, row = next((OF_VARIANTS.get(key, key), row) for key, row in rows if row.variant == best)
+    compared = bool(pairs) and row.difference is not None
+    if len(rows) > 1 or not compared:
+        st.html(table(said, rows))
+    if not compared:
+        return
     if key in ADVICE:
         st.markdown(f"{group_mark(key)} **{key}**: {prose(ADVICE[key])}")
     each = {f"seed {seed}": difference for seed, difference in why(report(study), best).seeds.items()}

@@ -219,6 +219,7 @@ def draw_bands(
     stepped: bool = False,
     logs: tuple[bool, bool] = (False, False),
     named: bool = False,
+    at: float | None = None,
     singles: Sequence[Mapping[str, Any]] = (),
     picks: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Spec:
@@ -232,6 +233,7 @@ def draw_bands(
         stepped: Whether a line keeps its height until its next point, as a count does.
         logs: Whether the two axes are logarithmic.
         named: Whether lines end in their names, if they are few, instead of a legend.
+        at: Where all lines have a point, whose values stand at their ends; None: those of the ends.
         singles: Points of single trials: `name`, `trial` (one line through those of a trial, `wide` or not), `x`,
             `mean`, `state` and whatever a click is to give.
         picks: By name of a band, what a click on a point of it is to give; None: a click does nothing.
@@ -255,8 +257,10 @@ def draw_bands(
         parts = [mark("line", rows, parts[1]["encoding"], strokeWidth=1.8, interpolate="step-after")]
     target = len(parts) - 1
     if limits is not None and len(bands) <= MOST_ENDS:
-        parts.insert(1, _ends(bands, x, y, 13 * (limits[1] - limits[0]) / height, named=named))
+        parts.insert(1, _ends(bands, x, y, 13 * (limits[1] - limits[0]) / height, at, named=named))
         target += 1
+    if at is not None:
+        parts.append(mark("rule", [{}], {"x": {"datum": at}}, strokeDash=[4, 3]))
     if alone:
         tone = by_look("name", shown, "color")
         tip = [{"field": key, "title": key} for key in ("trial", "x", "mean")]
@@ -287,14 +291,15 @@ def _bands_of(singles: Sequence[Mapping[str, Any]]) -> list[Band]:
     return [Band(x, mean, mean, mean, 1) for x, mean in drawn]
 
 
-def _ends(bands: Mapping[str, Band], x: Spec, y: Spec, gap: float, *, named: bool) -> Spec:
-    """The value at the end of each line, beside it, before its name if it is `named`."""
+def _ends(bands: Mapping[str, Band], x: Spec, y: Spec, gap: float, at: float | None, *, named: bool) -> Spec:
+    """The value at the end of each line, or at a place, beside its end, before its name if it is `named`."""
     ends = [(one.x[-1], one.mean[-1]) for one in bands.values() if one.mean]
     places = spread([height for _, height in ends], gap)
-    said = with_equal_decimals([value for _, value in ends])
+    drawn = [one for one in bands.values() if one.mean]
+    said = with_equal_decimals([one.mean[-1 if at is None else one.x.index(at)] for one in drawn])
     if named:
         said = [f"{value} {name}" for value, (name, one) in zip(said, bands.items(), strict=True) if one.mean]
-    rows = [{"x": at, "mean": at_y, "end": end} for (at, _), at_y, end in zip(ends, places, said, strict=True)]
+    rows = [{"x": last, "mean": height, "end": end} for (last, _), height, end in zip(ends, places, said, strict=True)]
     return mark("text", rows, {"x": x, "y": y, "text": {"field": "end"}}, align="left", dx=7)
 
 
