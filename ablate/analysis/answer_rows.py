@@ -388,7 +388,7 @@ def _group_of_acceptable(row: VariantRow, verdict: Verdict) -> GroupKey:
         return "better"
     if row.change.only_removes:
         return "can go"
-    return "ahead" if verdict.bound is not None and verdict.bound.high < 0 else "as good"
+    return "ahead" if verdict.is_ahead else "as good"
 
 
 def _badness(worse: int) -> Callable[[AnswerRow], float]:

@@ -165,6 +165,15 @@ class StudyEffects:
             return "worse than the sum" if self.is_worse(row.estimate) else "better than the sum"
         return "worse" if self.is_worse(row.estimate) else "better"
 
+    def removes(self, *rows: EffectRow) -> bool:
+        """Whether these effects are of nothing but the removal of parts."""
+        titles = (title for row in rows for title in self.titles[row.name].split(" × "))
+        return all(title.startswith("no ") for title in titles)
+
+    def parts(self, name: str) -> str:
+        """The title of an effect, of removed parts these parts alone: `skip × norm` of `no skip × no norm`."""
+        return " × ".join(title.removeprefix("no ") for title in self.titles[name].split(" × "))
+
     def open_because(self, row: EffectRow) -> str:
         """Why an undecided effect has no interval with two ends, as a clause; empty if it has one."""
         if self.side(row) != "undecided" or self.withheld:

@@ -10,7 +10,7 @@ from textwrap import wrap
 from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey, compared_rows, in_answer
 from ablate.analysis.changes import setting_changes
 from ablate.analysis.effects import EffectRow, Side, StudyEffects
-from ablate.analysis.numbers import decimals_for, few, fixed, listed, new_part, percent, plural, replaced
+from ablate.analysis.numbers import counted, decimals_for, few, fixed, listed, new_part, percent, plural, replaced
 from ablate.analysis.path import takes_path
 from ablate.analysis.report import StudyReport
 from ablate.analysis.warnings import StudyWarning
@@ -22,6 +22,8 @@ MOST_NAMED = 2
 """Variants that a sentence names; it counts more of them."""
 COLUMNS = 80
 """Width of a line in characters; a headline should fit two lines."""
+MOST_ON_TASKS = 4
+"""Tasks of a suite that the headline speaks of."""
 MOST_ALONG = 3
 """Variants whose verdicts along an axis the headline spells out."""
 Rows = Mapping[GroupKey, Sequence[AnswerRow]]
@@ -67,6 +69,8 @@ def _sentences(
         return (f"No answer yet: {void[0].text}.",)
     if said := (*_effects(report), *_best(groups, report)):  # verdicts on single variants are below it
         return said
+    if by_task := (*_on_tasks(groups, report),):
+        return by_task
     rows: Rows = {group.key: group.rows for group in groups}
     first, beyond = [*_along(along)], _climbs(groups, report)
     smallest = _smallest(rows, report, detail)
@@ -86,12 +90,37 @@ def _sentences(
     else:
         parts = [*_parts(largest, smallest_sets)]
         rest = [*parts, *_changes(kept, report, detail, alone=not parts)]
-    if smallest and smallest not in first:
+    if smallest and smallest not in first and report.climbs is None:
         rest.append(smallest)
     sentences = [*first, *rest]
     if not any(row.confirmed for row in report.variants):
         sentences += _selected(rows.get("unproven", ()), report)
     return (*sentences, *beyond)
+
+
+def _on_tasks(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
+    """The variants of a suite that are better or worse on single tasks, if any is, then how many are in mean score."""
+    words = {row.variant: row.words for group in groups for row in group.rows}
+    told, alike = list[str](), list[str]()
+    for task, of in report.tasks.items():
+        sides: dict[str, list[str]] = {"better": [], "worse": []}
+        for row in of.variants if of.answer.learnt else ():
+            if row.verdict is not None and (row.verdict.is_worse or row.verdict.word == "better"):
+                sides["worse" if row.verdict.is_worse else "better"].append(new_part(words.get(row.name, row.name)))
+        than = "" if told else f" than {replaced(words.values()) or 'the baseline'}"
+        said = [f"{_subject(names)} {side}{than}" for side, names in sides.items() if names]
+        (told if said else alike).append(f"on {task}, {' and '.join(said)}" if said else task)
+    if told:
+        more = len(told) - MOST_ON_TASKS
+        rest = [f"on {plural(more, 'more task')} some are"] if more > 0 else []
+        rest += [f"on {listed(alike)}, none is shown to be better or worse"] if alike else []
+        yield f"{'; '.join([*told[:MOST_ON_TASKS], *rest])}.".replace("on", "On", 1)
+        yield f"{MEAN_SCORE}: {', '.join(counted((group.key, len(group.rows)) for group in groups))}."
+
+
+def _subject(names: Sequence[str]) -> str:
+    """Names, or their number, with the verb."""
+    return f"{listed(names) if len(names) <= MOST_NAMED else len(names)} {'are' if len(names) > 1 else 'is'}"
 
 
 def _nested(rows: Sequence[AnswerRow]) -> tuple[list[AnswerRow], list[AnswerRow]]:
@@ -212,22 +241,32 @@ def pair_sentences(effects: StudyEffects) -> Iterator[str]:
 
 def _on_pair(effects: StudyEffects, row: EffectRow) -> str:
     """Whether the two settings of a pair interact, and how much they do together beyond the sum of both."""
-    names = effects.titles[row.name].split(" × ")
-    first, second = (f"the {name.removeprefix('no ')}" if name.startswith("no ") else name for name in names)
-    size = _size(effects, row)
+    first, second = map(part_of, effects.titles[row.name].split(" × "))
+    size, removed = _size(effects, row), effects.removes(row) and not row.aliases
     begin = first.replace("the ", "The ", 1) if first.startswith("the ") else first
     match effects.side(row):
         case "undecided":
-            return f"Whether {first} and {second} interact is undecided ({size} beyond the sum of both)."
+            asked = "replace each other" if removed else "interact"
+            return f"Whether {first} and {second} {asked} is undecided ({size} beyond the sum of both)."
         case "within":
             return f"{begin} and {second} do not interact ({size} beyond the sum of both)."
+        case "worse than the sum" if removed:
+            return f"{begin} and {second} replace each other: without both it is worse than the sum says ({size})."
         case side:
             return f"{begin} and {second} interact: together {side} of both ({size})."
 
 
 def _pair_words(effects: StudyEffects, row: EffectRow) -> str:
-    names = (new_part(effects.titles[name]).replace(" × ", " with ") for name in (row.name, *row.aliases))
-    return ", or ".join(names)
+    if ":" not in row.name and not row.aliases:
+        title = new_part(effects.titles[row.name])
+        return f"removing {part_of(title)}" if title.startswith("no ") else title
+    names = (new_part(effects.titles[name]).split(" × ") for name in (row.name, *row.aliases))
+    return ", or ".join(" with ".join(map(part_of, name)) if len(name) > 1 else name[0] for name in names)
+
+
+def part_of(title: str) -> str:
+    """The part that a setting is without: `the skip` of `no skip`; another title as it is."""
+    return f"the {title.removeprefix('no ')}" if title.startswith("no ") else title
 
 
 def _size(effects: StudyEffects, row: EffectRow) -> str:
@@ -251,13 +290,18 @@ def number_of_pairs(effects: StudyEffects) -> int:
 
 def _on_largest_rung(rows: Rows, report: StudyReport) -> Iterator[str]:
     """The verdicts on the variants of a ladder where they were trained, before what nobody has trained."""
-    names = {key: [new_part(row.words) for row in rows.get(key, ())] for key in ON_RUNG}
-    parts = [
-        f"{listed(of) if len(of) <= MOST_ALONG else few(of)} {ON_RUNG[key][len(of) > 1]}"
-        for key, of in names.items()
-        if of
-    ]
-    if parts and report.scaling is not None:
+    if report.scaling is None:
+        return
+    were_ahead = {one.variant for one in report.scaling.of if len(one.points) > 1 and one.points[0].verdict.is_ahead}
+    parts = []
+    for key, verbs in ON_RUNG.items():
+        of = {new_part(row.words): split_axis(row.variant)[0] in were_ahead for row in rows.get(key, ())}
+        known, kept = [name for name, was in of.items() if was], [name for name, was in of.items() if not was]
+        for names, (one, several) in ((known, SINCE_SMALLEST.get(key, verbs)), (kept, verbs)):
+            if names:
+                said = listed(names) if len(names) <= MOST_ALONG else few(names)
+                parts.append(f"{said} {several if len(names) > 1 else one}")
+    if parts:
         smallest, *_, largest = report.scaling.places
         yield f"On the largest rung, {largest / smallest:.2g} times the compute of the smallest: {'; '.join(parts)}."
 
@@ -283,6 +327,8 @@ def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]
         yield f"{EXTRAPOLATED} {climbs.times:g} times that compute: {'; '.join(parts)}."
 
 
+MEAN_SCORE = "Mean score"
+"""How the sentence on the mean score of a suite begins."""
 EXTRAPOLATED = "Extrapolated to"
 """How a sentence on what nobody has trained begins."""
 ON_RUNG: dict[GroupKey, tuple[str, str]] = {
@@ -294,6 +340,13 @@ ON_RUNG: dict[GroupKey, tuple[str, str]] = {
     "worse": ("is worse", "are worse"),
 }
 """Decided groups of a ladder, to what a headline says of one variant and of several."""
+SINCE_SMALLEST: dict[GroupKey, tuple[str, str]] = {
+    "better": ("stays better", "stay better"),
+    "ahead": ("stays ahead", "stay ahead"),
+    "as good": ("falls from ahead to as good", "fall from ahead to as good"),
+    "worse": ("falls from ahead to worse", "fall from ahead to worse"),
+}
+"""The same of those that are ahead on the smallest rung."""
 FATES = {
     "better": ("stays better", "stay better"),
     "not worse": ("is as good", "are as good"),
@@ -436,25 +489,14 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
 
 
 def _with_cost(row: AnswerRow, report: StudyReport, old: str, detail: Detail) -> str:
-    """What a variant changes, with by how much it is better or worse if bounds are said; in a suite, on which tasks.
+    """What a variant changes, with by how much it is better or worse if bounds are said.
 
     Args:
         old: What all variants replace, which is said once; empty if they do not replace the same.
     """
     words = row.words.removeprefix(f"{old} → ") if old else row.words
-    if on := [task for task, of in report.tasks.items() if _shares_verdict(row, of)]:
-        of_each = "better" if row.verdict == "better" else "worse"
-        return f"{words} ({of_each} on {' and '.join(on) if len(on) <= MOST_NAMED else plural(len(on), 'task')})"
     with_bound = row.bound is not None and detail.bounds
     return f"{words} ({cost_of(row, report).rpartition(' ')[0]})" if with_bound else words
-
-
-def _shares_verdict(row: AnswerRow, on_task: StudyReport) -> bool:
-    """Whether a variant has the same verdict, better or worse, on a task of a suite as in the mean score."""
-    verdict = next((of.verdict for of in on_task.variants if of.name == row.variant), None)
-    if verdict is None:
-        return False
-    return verdict.word == "better" if row.verdict == "better" else verdict.is_worse
 
 
 def _smallest(rows: Rows, report: StudyReport, detail: Detail) -> str:

@@ -97,8 +97,13 @@ class Verdict:
         return self.word in ACCEPTABLE
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether the variant is shown to be better at all, by the margin or not."""
+        return self.is_acceptable and self.bound is not None and self.bound.high < 0
+
+    @property
     def is_decided(self) -> bool:
-        """Whether it is either of these; a variant that diverged is neither."""
+        """Whether it is either of those; a variant that diverged is neither."""
         return self.is_worse or self.is_acceptable
 
     @property

@@ -19,13 +19,12 @@ from ablate.analysis.columns import shared_decimals
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import differences
 from ablate.analysis.effects import StudyEffects
-from ablate.analysis.headline import EXTRAPOLATED, shows_effects
+from ablate.analysis.headline import EXTRAPOLATED, MEAN_SCORE, shows_effects
 from ablate.analysis.ladder import Climbs
 from ablate.analysis.numbers import MISSING, fixed, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
 from ablate.analysis.trivial import RULES
-from ablate.analysis.warnings import StudyWarning
 from ablate.analysis.why import why
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
@@ -212,12 +211,8 @@ def claim_text(claim: ClaimVerdict, titles: Mapping[str, str]) -> str:
     return f"{sign} **{escape(claim.id)}** {prose(claim.says + source)}  \n{prose(reason)}"
 
 
-def claim_rows(study_report: StudyReport, *, opened: bool) -> str:
-    """The claims as rows of a verdict and what is claimed; a click on one shows why, by whom, and leads to evidence.
-
-    Args:
-        opened: Whether they show all that before a click.
-    """
+def claim_rows(study_report: StudyReport) -> str:
+    """The claims as rows of a verdict and what is claimed; a click on one shows why, by whom, and leads to evidence."""
     titles, baseline = study_report.titles, study_report.record.baseline
 
     def row(claim: ClaimVerdict) -> str:
@@ -233,7 +228,7 @@ def claim_rows(study_report: StudyReport, *, opened: bool) -> str:
         about = " · ".join(filter(None, (f"Evidence: {links}" if links else "", html.escape(source))))
         below = "".join(f"<span>{part}</span>" for part in (html_prose(reason), about) if part)
         return (
-            f"<li><details{' open' * opened}><summary><b class='{claim.verdict}'>{claim.verdict}</b> "
+            f"<li><details><summary><b class='{claim.verdict}'>{claim.verdict}</b> "
             f"{html_prose(claim.says or claim.id)}</summary>{below}</details></li>"
         )
 
@@ -245,30 +240,45 @@ MOST = 60
 MOST_PAIRS = 6
 """Interactions that an answer shows; the page Effects has all."""
 MOST_LIMITS = 2
-"""What limits an answer that is shown before a click."""
+"""What limits an answer that is shown above it; its checks have all."""
+
+
+def show_sentence(study_report: StudyReport) -> None:
+    """The answer of a study in words, and what limits it."""
+    answer = answer_of(study_report, letters=False)
+    told = [said for said in answer.headline if not said.startswith((EXTRAPOLATED, MEAN_SCORE))]
+    st.title(prose(" ".join(told or answer.headline)), anchor=False)
+    limits = [line.text for line in answer.trust if line.level != "ok"]
+    if limits:
+        more = f"; {len(limits) - MOST_LIMITS} more below" if len(limits) > MOST_LIMITS else ""
+        said = "; ".join(limits[:MOST_LIMITS])
+        rules = " ".join(f"{name.capitalize()}: {rule}." for name, rule in RULES.items() if name in said)
+        st.markdown(f":orange[:material/warning:] {prose(said)}{more}", help=rules or None)
 
 
 def show_answer(study_report: StudyReport) -> None:
-    """Draw the answer of a study; a click on a change shows the evidence."""
+    """Draw the verdicts of a study; a click on a change shows the evidence."""
     answer, effects = answer_of(study_report, letters=False), study_report.effects
-    told = [said for said in answer.headline if not said.startswith(EXTRAPOLATED)]
-    st.title(prose(" ".join(told or answer.headline)), anchor=False)
+    counts = ", ".join(f"{len(group.rows)} {group.key}" for group in answer.groups)
     if effects is not None and shows_effects(study_report):
         show_effects(effects, MOST_PAIRS)
-        counts = ", ".join(f"{len(group.rows)} {group.key}" for group in answer.groups)
-        title = f"{plural(len(answer.rows), 'combination')}, each by itself against the baseline: {counts}"
-        each = st.expander(title, key="combinations", on_change="rerun", bind="query-params")
-        if each.open:
-            with each:
-                _rows(answer)
+        _folded(answer, f"{plural(len(answer.rows), 'combination')}, each by itself against the baseline: {counts}")
+    elif answer.suite is not None:
+        _folded(answer, f"Mean score over the {plural(len(answer.suite.tasks), 'task')}: {counts}")
     elif answer.groups:
         if answer.scale:
-            rungs = len(answer.scale[0].compute)
-            st.subheader(f"On the largest rung, the largest of the {rungs} sizes that were trained", anchor=False)
+            st.subheader("On the largest rung", anchor=False)
         _judged_rows(answer)
     if study_report.climbs is not None:
         _scale(answer, study_report.climbs)
-    _trust([line for line in answer.trust if line.level != "ok"])
+
+
+def _folded(answer: Answer, title: str) -> None:
+    """The verdicts on single variants where the answer is about something else, a click away."""
+    each = st.expander(title, key="combinations", on_change="rerun", bind="query-params")
+    if each.open:
+        with each:
+            _rows(answer)
 
 
 def _judged_rows(answer: Answer) -> None:
@@ -294,23 +304,32 @@ def _rows(answer: Answer) -> None:
     if answer.along is not None:
         show_grid(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}")
     st.html(table(answer, _page(rows)))
-    key = " · ".join(f"{group_mark(group.key)} {group.title}" for group in answer.groups)
-    st.caption(prose(f"{key}. {answer_note(answer)}"))
-    if names := names_note(answer):
-        st.caption(prose(names))
+    key = "; ".join(f"{group_mark(group.key)} {group.title}" for group in answer.groups)
+    explain(f"{key}. {answer_note(answer)}", names_note(answer))
+
+
+def explain(*notes: str) -> None:
+    """How to read what stands above, a click away."""
+    with st.expander("How to read this", type="compact"):
+        for note in filter(None, notes):
+            st.caption(prose(note))
 
 
 def _scale(answer: Answer, climbs: Climbs) -> None:
-    """What becomes of the differences of a ladder beyond its largest rung."""
+    """What becomes of the differences of a ladder beyond its largest rung, a click away."""
     times = f"{climbs.times:g}"
     beyond = [said for said in answer.headline if said.startswith(EXTRAPOLATED)]
-    st.subheader(prose(beyond[0]) if beyond else f"{EXTRAPOLATED} {times} times the compute", anchor=False)
-    st.html(scale_forest(answer, climbs, Palette(dark()), image))
-    st.caption(
-        f"Δ {answer.metric} at multiples of the compute of the largest rung (1x); at {times}x as the law of each "
-        "variant predicts, with its 95 % interval. What is undecided at 1x stays undecided, whatever the law predicts. "
-        "Speedup: the compute that the baseline would need there, over that of the variant."
-    )
+    title = prose(beyond[0]) if beyond else f"{EXTRAPOLATED} {times} times the compute"
+    further = st.expander(title, key="extrapolated", on_change="rerun", bind="query-params")
+    if not further.open:
+        return
+    with further:
+        st.html(scale_forest(answer, climbs, Palette(dark()), image))
+        st.caption(
+            f"Δ {answer.metric} at multiples of the compute of the largest rung (1x); at {times}x as the law of each "
+            "variant predicts, with its 95 % interval. What is undecided at 1x stays undecided, whatever the law "
+            "predicts. Speedup: the compute that the baseline would need there, over that of the variant."
+        )
 
 
 def show_effects(effects: StudyEffects, most: int, means: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -320,20 +339,7 @@ def show_effects(effects: StudyEffects, most: int, means: Mapping[str, str] = Ma
         means: Name of an effect to the means that it is the difference of.
     """
     st.html(effects_table(effects, most, Palette(dark()), image, means))
-    st.caption(prose(effects_note(effects)))
-
-
-def _trust(limits: list[StudyWarning]) -> None:
-    """What limits the answer, in one strip: the most serious lines, the others on a click."""
-    first, more = limits[:MOST_LIMITS], limits[MOST_LIMITS:]
-    if first:
-        said = "; ".join(line.text for line in first)
-        st.warning(prose(said), icon=":material/warning:")
-        if explained := " ".join(f"{name.capitalize()}: {rule}." for name, rule in RULES.items() if name in said):
-            st.caption(explained)
-    if more:
-        with st.expander(f"{plural(len(more), 'more limit')} of this answer", key="limits"):
-            st.markdown("\n".join(f"- {prose(line.text)}" for line in more))
+    explain(effects_note(effects))
 
 
 def _page(rows: list[tuple[GroupKey, AnswerRow]]) -> list[tuple[GroupKey, AnswerRow]]:

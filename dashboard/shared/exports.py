@@ -24,7 +24,7 @@ from ablate.analysis.numbers import MISSING, count
 from ablate.portable_names import FILE, portable_name
 from ablate.render.blocks import Grid
 from ablate.render.figures import draw, save
-from ablate.render.figures.style import PAPER, Palette, Spec, themed
+from ablate.render.figures.style import PAPER, Palette, Spec, character, themed
 from ablate.render.formats.data import harmless
 from ablate.render.formats.html import data_url
 from ablate.render.formats.latex import escape
@@ -91,16 +91,27 @@ def choose_axis_and_loss(row: DeltaGenerator) -> tuple[Axis, Loss]:
     return axis, loss
 
 
+_VERDICT = re.compile(r"([▲●■◆])( (?:better|can go|as good|must stay|worse|undecided))?")
+"""A verdict in a cell: its mark, with the word where there is room."""
+
+
 def plain_table(grid: Grid, told: str) -> None:
-    """Show cells of text as a table.
+    """Show cells of text as a table, verdicts among them in their colours.
 
     Args:
         told: What it holds, for those who cannot see it.
     """
 
+    looks = Palette(dark()).verdicts(("better", "not needed", "needed", "undecided")).values()
+    colours = {character(look): look.colour for look in looks}
+
+    def coloured(found: re.Match[str]) -> str:
+        return f'<b style="color: {colours[found[1]]}">{found[0]}</b>'
+
     def row(cells: Sequence[str], tag: str) -> str:
         kinds = ("" if place in grid.texts else ' class="number"' for place in range(len(cells)))
-        return "".join(f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for cell, kind in zip(cells, kinds, strict=True))
+        shown = (_VERDICT.sub(coloured, html.escape(cell)) for cell in cells)
+        return "".join(f"<{tag}{kind}>{cell}</{tag}>" for cell, kind in zip(shown, kinds, strict=True))
 
     body = "".join(f"<tr>{row(cells, 'td')}</tr>" for group in grid.groups for cells in group)
     st.html(

@@ -82,7 +82,8 @@ ul.cards img { float: right; max-width: 45%; height: 1.5rem; }
 table.trials tr.of td { padding-top: 0.5rem; font-weight: 600; }
 table.trials tr:not(.of) td { height: 1.75rem; }
 table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
-@media (max-width: 640px) { table.trials tr:not(.of) small { display: inline !important; } }
+@media (max-width: 640px) { .scrolled table.answer { font-size: 0.8rem; } .scrolled td:first-child { min-width: 5rem; }
+    table.trials tr:not(.of) small { display: inline !important; } }
 ul.claims { list-style: none; margin: 0; padding: 0; }
 ul.claims li { padding: 0.45rem 0; margin: 0; border-top: 1px solid rgba(128, 140, 155, 0.35); }
 ul.claims summary { cursor: pointer; margin-left: 1rem; list-style-position: outside; }
@@ -90,7 +91,7 @@ ul.claims b { font-weight: 600; font-size: 0.8rem; padding: 0.1rem 0.4rem; margi
     background: color-mix(in srgb, currentColor 10%, transparent); }
 ul.claims a { color: inherit; }
 ul.claims span { display: block; margin: 0.2rem 0 0 1rem; font-size: 0.875rem; overflow-wrap: anywhere; }
-:is(.st-key-panels, .st-key-panels-insides, .st-key-panels-laws) { overflow-x: auto; }
+[class*="st-key-panels"] { overflow-x: auto; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"]:not(:hover, :focus-visible) { background: none; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"] * { font-weight: inherit; }
 """

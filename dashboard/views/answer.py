@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.answer import answer_of
+from ablate.analysis.answer import answer_of, verdicts_on_parts
 from ablate.analysis.columns import Column, columns, groups, legend
 from ablate.analysis.course import course_cell
 from ablate.analysis.fairness import fairness_lines
@@ -19,7 +19,8 @@ from ablate.analysis.rows import VariantRow
 from ablate.analysis.scaling import Scalings
 from ablate.analysis.slices import Slice, depths_of
 from ablate.render.blocks import lead
-from ablate.render.figures.axes import draw_slice, scaling_table, scaling_title, slice_panels
+from ablate.render.document import names_note
+from ablate.render.figures.axes import draw_scaling, draw_slice, scaling_table, scaling_title, slice_panels
 from ablate.render.figures.curves import MOST_PANELS, course_panels, rows_with_course
 from ablate.render.figures.laws import draw_laws, has_laws
 from ablate.render.figures.profile import SCORE, matrix, matrix_note, profile
@@ -29,7 +30,7 @@ from ablate.render.formats.latex import paper_table
 from ablate.render.formats.slides import SlidesFormat
 from ablate.store import TrialState
 from dashboard.shared import results
-from dashboard.shared.evidence import claim_rows, show_answer
+from dashboard.shared.evidence import claim_rows, explain, show_answer, show_sentence
 from dashboard.shared.exports import (
     Maker,
     chart,
@@ -66,11 +67,13 @@ def show() -> None:
     study = begin_page("")
     live = refresh(study)
     st.fragment(_live, run_every=live)(study)
-    text, block = st.columns([3, 2], gap="large")
+    with_block = bool(verdicts_on_parts(report(study)))
+    text, block = st.columns([3, 2], gap="large") if with_block else (st.container(), None)
     with text:
         st.fragment(_claims, run_every=live)(study)
-    with block:
-        st.fragment(_block, run_every=live, parallel=True)(study)
+    if block is not None:
+        with block:
+            st.fragment(_block, run_every=live, parallel=True)(study)
     st.fragment(_details, run_every=live)(study)
 
 
@@ -79,37 +82,41 @@ def _live(study: str) -> None:
     study_report = report(study)
     source = study_report.record.source
     show_progress(study, study_report.progress.sentence + (f"; {source}" if source else ""))
+    show_sentence(study_report)
+    if study_report.tasks:
+        _suite(study_report)
+    if study_report.climbs is not None:
+        _ladder(study_report)
     show_answer(study_report)
-    _suite(study, study_report)
 
 
-def _suite(study: str, study_report: StudyReport) -> None:
-    """The tasks of a suite: the profile, and the matrix of variants and tasks."""
-    if not study_report.tasks:
-        return
+def _suite(study_report: StudyReport) -> None:
+    """The tasks of a suite: the matrix of variants and tasks, and the profile."""
     answer = answer_of(study_report)
     table = matrix(answer)
     rows = [row for group in table.groups for row in group]
     told = "; ".join(f"{row[0]} {', '.join(row[1:])}" for row in rows[:20])
-    st.header("Tasks: score", anchor=False)
-    st.caption(prose(SCORE))
-    chart(partial(profile, study_report), "profile", f"Scores of the variants on {', '.join(table.titles[2:])}: {told}")
-    assert answer.suite is not None, "a study with tasks has a suite"
-    st.header(prose(f"Tasks: {answer.suite.metric}"), anchor=False)
-    st.caption(prose(matrix_note(answer, narrow=is_narrow())))
-    shown = matrix(answer, narrow=is_narrow())
-    plain_table(shown, f"{len(rows)} rows of variants, a column for each task")
-    frame = pd.DataFrame(rows, columns=list(table.titles))
-    export(dict(table_files(f"{study}_tasks", frame)) | report_figure(study, "profile"), "tasks")
+    plain_table(matrix(answer, narrow=is_narrow()), f"{len(rows)} rows of variants, a column for each task")
+    explain(matrix_note(answer, narrow=is_narrow()), SCORE, names_note(answer))
+    on = ", ".join(study_report.tasks)
+    chart(partial(profile, study_report), "profile", f"Scores of the variants on {on}: {told}")
+
+
+def _ladder(study_report: StudyReport) -> None:
+    """The differences of a ladder as compute grows."""
+    said = "; ".join(f"{row.words} {', '.join(row.by_rung)}" for row in answer_of(study_report).scale)
+    with st.container(key="panels-rungs"):
+        chart(partial(draw_scaling, study_report, width=page_width()), "rungs", f"Difference on each rung: {said}")
 
 
 def _claims(study: str) -> None:
-    """The claims with their verdicts, and what would settle the rest."""
+    """What would settle what is open, and the claims with their verdicts."""
     study_report = report(study)
-    if study_report.answer.claims:
-        st.header("Claims", anchor=False)
-        st.html(claim_rows(study_report, opened=not is_narrow()))
-    show_next_steps(answer_of(study_report))
+    answer = answer_of(study_report)
+    show_next_steps(answer)
+    if answer.claims:
+        st.header(f"Claims: {answer.claim_counts}", anchor=False)
+        st.html(claim_rows(study_report))
 
 
 def _block(study: str) -> None:
@@ -310,6 +317,10 @@ def _scaling(study_report: StudyReport, scalings: Scalings) -> None:
 def _files(study: str, study_report: StudyReport, table: pd.DataFrame) -> dict[str, Maker]:
     files: dict[str, Maker] = dict(table_files(f"{study}_table", table))
     files[f"{study}_table.tex"] = partial(paper_table, study_report)
+    if study_report.tasks:
+        tasks = matrix(answer_of(study_report))
+        frame = pd.DataFrame([row for group in tasks.groups for row in group], columns=list(tasks.titles))
+        files |= table_files(f"{study}_tasks", frame) | report_figure(study, "profile")
     if not any(row.finished or row.diverged for row in study_report.variants):
         return files
     for name in format_names():

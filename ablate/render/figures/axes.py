@@ -11,6 +11,7 @@ from typing import Any
 from ablate.analysis.findings import Findings
 from ablate.analysis.judging import worst_margin
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, plural, scaled, with_interval
+from ablate.analysis.report import StudyReport
 from ablate.analysis.scaling import COMPUTE, ScalePoint, Scaling, Scalings, slope_cell
 from ablate.analysis.slices import Slice, SliceLine, SlicePoint, is_logarithmic
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
@@ -84,18 +85,24 @@ def _far(scalings: Scalings, margin: float) -> list[str]:
     return far_off({one.variant: [point.difference.difference for point in one.points] for one in scalings.of}, margin)
 
 
-def scaling(findings: Findings, palette: Palette) -> Spec:
+def draw_scaling(report: StudyReport, palette: Palette, width: float = WIDTH) -> Spec:
     """A panel for each variant, all with the same axes."""
-    report, scalings = findings.report, findings.report.scaling
-    assert scalings is not None
+    scalings = report.scaling
+    assert scalings is not None, "only a study with an axis is drawn along it"
     far, titles = _far(scalings, report.margin), report.titles
     near = [one for one in scalings.of if one.variant not in far][:MOST_PANELS]
+    near.sort(key=lambda one: report.rule.sign * (one.points[0].difference.difference or 0.0))  # gains come first
     shown = [(one, point) for one in near for point in one.points]
     first = scalings.places[0] if scalings.axis == COMPUTE else 1.0
     labels = alike(point.verdict.word for _, point in shown)
+
+    def title(one: Scaling) -> str:
+        ends = dict.fromkeys((one.points[0], one.points[-1]))
+        said = (fixed(point.difference.difference, decimals_for(report.margin, ()), sign=True) for point in ends)
+        return f"{wrapped(titles.get(one.variant, one.variant), PANEL_NAME)}\n{' → '.join(said)}"
+
     rows = [
-        {"panel": wrapped(titles.get(one.variant, one.variant), PANEL_NAME), "at": point.at / first,
-         "difference": point.difference.difference,
+        {"panel": title(one), "at": point.at / first, "difference": point.difference.difference,
          "low": point.difference.low, "high": point.difference.high, "word": labels[point.verdict.word]}
         for one, point in shown if point.difference.difference is not None
     ]  # fmt: skip
@@ -113,7 +120,7 @@ def scaling(findings: Findings, palette: Palette) -> Spec:
                                 **by_look("word", looks, "color")}, strokeWidth=1.3),
             mark("point", None, {"x": x, "y": y, **by_look("word", looks, "color", "shape")}, size=45),
         ],
-        rows,
+        rows, width=width,
     )  # fmt: skip
 
 
@@ -385,7 +392,11 @@ def _ticks(column: Column, room: int, apart: float, stand_out: Sequence[int]) ->
     return [(at, count(round(value)) if value >= 10_000 else f"{value:.3g}") for at, value in sorted(ticks.items())]
 
 
-FIGURES = {"scaling": scaling, "slices": slices, "insides": insides}
+FIGURES = {
+    "scaling": lambda findings, palette: draw_scaling(findings.report, palette),
+    "slices": slices,
+    "insides": insides,
+}
 
 
 MOST_ROWS = 40

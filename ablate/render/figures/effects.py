@@ -246,7 +246,8 @@ def draw_means(
         tone = by_look("line", looks, "color", "strokeDash", **legend)
         plain = {"color": tone["color"]}
         beside = [{**rows[1], "line": SUM}, *added]  # from where the second alone is active
-        title = f"{effects.titles[row.name]}\n{effects.side(row)}: {_signed(row, effects)} beyond the sum"
+        named = "\nor ".join(map(effects.parts, (row.name, *row.aliases)))
+        title = f"{named}\n{effects.side(row)}: {_signed(row, effects)} beyond the sum"
         drawn = [
             mark("rule", [one for one in rows if one["low"] is not None],
                  {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **plain}, strokeWidth=1.5, opacity=0.6),

@@ -7,14 +7,25 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ablate.analysis.answer import Answer, answer_of
-from ablate.analysis.answer_rows import in_answer
+from ablate.analysis.answer_rows import in_answer, verdict_word
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, new_part, plural
 from ablate.analysis.report import StudyReport
-from ablate.analysis.suite import SuiteCell
+from ablate.analysis.suite import SuiteCell, SuiteRow
 from ablate.render.answer import VERDICT_MARKS, suite_mark
 from ablate.render.blocks import Grid, Paragraph, Picture, Section
-from ablate.render.figures.style import Palette, Spec, by_look, character, layers, mark, names, number, wrapped
+from ablate.render.figures.style import (
+    DRAWN_AS,
+    Palette,
+    Spec,
+    by_look,
+    character,
+    layers,
+    mark,
+    names,
+    number,
+    wrapped,
+)
 from ablate.spec.suite import is_accuracy
 
 NAME = 34
@@ -36,7 +47,7 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         Picture(
             "profile",
             "Scores by task with 95 % intervals over seeds: 0 is the best trivial baseline, 1 the best value of the "
-            "metric; intervals are cut there and where they leave the axis. Above, their mean, by which the variants "
+            "metric; intervals are cut there and where they leave the axis. Below, their mean, by which the variants "
             "are judged."
             f"{rest}",
         ),
@@ -47,16 +58,16 @@ def profile(report: StudyReport, palette: Palette) -> Spec:
     """A strip for the mean and for each task; in it a mark with its interval for each variant."""
     suite = answer_of(report).suite
     assert suite is not None, "only suites have a profile"
-    shown, looks, titles = suite.rows[:MOST], palette.variants(report.record), report.titles
-    labels = {row.variant: wrapped(titles.get(row.variant, row.variant), NAME) for row in shown}
+    shown, looks = suite.rows[:MOST], palette.variants(report.record)
+    labels = {row.variant: wrapped(new_part(row.words), NAME) for row in shown}
     rows: list[dict[str, Any]] = [
         {"task": task, "name": labels[row.variant], "score": score, "low": low, "high": high, "metric": value,
          "verdict": verdict}
         for row in shown
         for task, score, low, high, value, verdict in (
-            (MEAN, row.score, row.low, row.high, None, ""),
             *((task, cell.score, cell.score_low, cell.score_high, cell.mean, cell.sentence)
               for task, cell in row.cells.items()),
+            (MEAN, row.score, row.low, row.high, None, ""),
         )
         if score is not None
     ]  # fmt: skip
@@ -66,7 +77,7 @@ def profile(report: StudyReport, palette: Palette) -> Spec:
         row["reach"] = None if row["high"] is None else min(row["high"], best)
     domain = min(0.0, *scores) - ROOM, best + ROOM / 3
     x = number("score", "score (0: best trivial baseline, 1: perfect; higher is better)", domain=domain)
-    tasks = [MEAN, *suite.tasks]
+    tasks = [*suite.tasks, MEAN]
     y = names("task", tasks)
     inside = {"field": "name", "type": "nominal", "sort": None, "scale": {"domain": [*labels.values()]}}
     at = {"y": y, "yOffset": inside}
@@ -91,7 +102,7 @@ def matrix(answer: Answer, *, narrow: bool = False) -> Grid:
     """A row for each variant and a column for each task: mean, interval and verdict; the rows of a suite's answer.
 
     Args:
-        narrow: Whether it is to fit a phone: without intervals, with two decimals, and with what is new of each change.
+        narrow: Whether it is to fit a phone: without intervals, and with two decimals.
     """
     suite = answer.suite
     assert suite is not None, "only suites have a matrix"
@@ -114,18 +125,25 @@ def matrix(answer: Answer, *, narrow: bool = False) -> Grid:
         within = around(cell.low, cell.high, min(cell.mean, ends[0]), max(cell.mean, ends[1]), decimals)
         return f"{cell.mean:.{decimals}f}{within} {_verdict(cell, narrow=narrow)}".rstrip()
 
+    judged = {row.variant: (key, row) for group in answer.groups for key in [group.key] for row in group.rows}
+
+    def mean(of: SuiteRow) -> str:
+        if of.score is None:
+            return MISSING
+        within = around(of.low, of.high, -math.inf, max(1.0, of.score), 2)
+        if of.variant not in judged:
+            return f"{of.score:.2f}{within}"
+        key, row = judged[of.variant]
+        word = "" if narrow else f" {verdict_word(key, row)}"
+        star = "*" * (row.bound is not None and not row.jointly)
+        return f"{of.score:.2f}{within} {character(Palette().verdict(DRAWN_AS[key]))}{word}{star}"
+
     rows = tuple(
-        (
-            new_part(row.words) if narrow else row.words,
-            MISSING
-            if row.score is None
-            else f"{row.score:.2f}" + around(row.low, row.high, -math.inf, max(1.0, row.score), 2),
-            *(interval(task, cell) for task, cell in row.cells.items()),
-        )
+        (new_part(row.words), *(interval(task, cell) for task, cell in row.cells.items()), mean(row))
         for row in suite.rows
     )
-    trivial = ("trivial baseline", "0.00", *(f"{task.trivial:.{decimals}f}" for task in suite.tasks.values()))
-    titles = ("variant", "mean" if narrow else MEAN, *suite.tasks)
+    trivial = ("trivial baseline", *(f"{task.trivial:.{decimals}f}" for task in suite.tasks.values()), "0.00")
+    titles = ("variant", *suite.tasks, "mean" if narrow else MEAN)
     return Grid(titles, (rows, (trivial,)), frozenset({0}))
 
 

@@ -212,7 +212,8 @@ PANEL_TITLE: Spec = {"anchor": "middle", "font": "Source Sans, sans-serif"}
 def panels(parts: Iterable[Spec], rows: Sequence[Spec], height: float = 110, width: float = WIDTH) -> Spec:
     """The same layers once for each `panel` of the rows, with the same axes; the title of a panel is its name."""
     order = list(dict.fromkeys(str(row["panel"]) for row in rows))
-    columns = min(4 if width >= WIDTH else 2, len(order)) or 1
+    lines = math.ceil(len(order) / (4 if width >= WIDTH else 2)) or 1
+    columns = math.ceil(len(order) / lines) or 1
     facet = {"field": "panel", "type": "nominal", "sort": order, "title": None, "header": {"labelPadding": 2}}
     drawn = {"layer": [*parts], "width": (width - 60) / columns - 10, "height": height}
     return {"data": {"values": [*rows]}, "facet": facet, "columns": columns, "spec": drawn}

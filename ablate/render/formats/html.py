@@ -315,25 +315,31 @@ def effects_table(
         embed: What makes HTML of an SVG element; the default leaves it as it is.
         means: Name of an effect to the means that it is the difference of.
     """
+    worse = 1 if effects.direction == "minimize" else -1
+    removes = effects.removes(*effects.main, *effects.interactions)
+    one, two = ("Without one part", "Without both") if removes else ("Each by itself", "Two together")
+    sign = f"; {'above' if worse > 0 else 'below'} 0 they replace each other" * removes
     groups = [
-        ("Each by itself, on average over the other switches", effects.ranked(effects.main)),
-        ("Two together: the change beyond the sum of both", effects.ranked(effects.interactions)[:most]),
+        (f"{one}, on average over the other switches", effects.ranked(effects.main)),
+        (f"{two}: the change beyond the sum of both{sign}", effects.ranked(effects.interactions)[:most]),
     ]
     rows_of_all = [row for _, rows in groups for row in rows]
-    worse = 1 if effects.direction == "minimize" else -1
     axis = Axis.around(effects.margin, worse, [*map(_span, rows_of_all)], (FURTHEST,), both=True)
     write = partial(fixed, decimals=decimals_for(effects.margin, ()), sign=True)
+
+    def title(name: str) -> str:
+        return escape(effects.parts(name) if removes else effects.titles[name])
 
     def cells(row: EffectRow) -> tuple[str, ...]:
         side, span = effects.side(row), _span(row)
         drawn = SIDES[side](palette)
-        aliases = "".join(f" <small>or {escape(effects.titles[name])}</small>" for name in row.aliases)
+        aliases = "".join(f" <small>or {title(name)}</small>" for name in row.aliases)
         why = f" <em>{reason}</em>" if (reason := effects.open_because(row)) else ""
         ends, at = interval_words(span.low, span.high, write), escape(means.get(row.name, ""))
         below = "; ".join(filter(None, (f"{side}: {ends}", reason, f"{escape(effects.metric)} {at}" * bool(at))))
         return (
             _marked(drawn, side),
-            f'{escape(effects.titles[row.name])}{aliases}{why}<small class="narrow"> {below}</small>',
+            f'{title(row.name)}{aliases}{why}<small class="narrow"> {below}</small>',
             *_compared(axis, span, drawn, write, palette.ink, embed),
             ends,
             *((at,) if means else ()),
