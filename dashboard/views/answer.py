@@ -17,6 +17,7 @@ from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.scaling import Scalings
+from ablate.analysis.search import best_confirmed
 from ablate.analysis.slices import Slice, depths_of
 from ablate.render.blocks import lead
 from ablate.render.document import names_note
@@ -28,6 +29,7 @@ from ablate.render.figures.style import Palette
 from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.latex import paper_table
 from ablate.render.formats.slides import SlidesFormat
+from ablate.spec.design import BASELINE
 from ablate.store import TrialState
 from dashboard.shared import results
 from dashboard.shared.evidence import claim_rows, explain, show_answer, show_sentence
@@ -53,6 +55,8 @@ ENTRY = Entry("Answer", ":material/gavel:", "This study", 10)
 
 MOST_TOLD = 8
 """Number of variants that diverged or failed that are listed; others are only counted."""
+MOST_AXES = 4
+"""Numbers of a search along which its points are drawn."""
 MOST_WHOLE = 30
 """Number of rows up to which the whole table is shown; longer tables scroll."""
 ROOM = 920
@@ -87,6 +91,8 @@ def _live(study: str) -> None:
         _suite(study_report)
     if study_report.climbs is not None:
         _ladder(study_report)
+    if study_report.record.traits.finds_best:
+        _search(study)
     show_answer(study_report)
 
 
@@ -107,6 +113,20 @@ def _ladder(study_report: StudyReport) -> None:
     said = "; ".join(f"{row.words} {', '.join(row.by_rung)}" for row in answer_of(study_report).scale)
     with st.container(key="panels-rungs"):
         chart(partial(draw_scaling, study_report, width=page_width()), "rungs", f"Difference on each rung: {said}")
+
+
+def _search(study: str) -> None:
+    """The points of a search along each number that it varies, the best and the baseline among them by name."""
+    found = [one for one in results.slices(study) if one.trained is None][:MOST_AXES]
+    if not found:
+        return
+    named = {record(study).baseline: BASELINE}
+    if best := best_confirmed(report(study), results.answer(study)):
+        named[best] = "best"
+    told = f"{found[0].metric} of the points of the search along {', '.join(one.axis for one in found)}"
+    with st.container(key="panels-search"):
+        chart(partial(slice_panels, found, {}, width=page_width(), named=named), "search", told)
+    st.caption("Each point with the seed that chose among them; the verdict below is on fresh seeds alone.")
 
 
 def _claims(study: str) -> None:

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from statistics import quantiles
+from types import MappingProxyType
 from typing import Any
 
+from ablate.analysis.changes import setting_titles
 from ablate.analysis.findings import Findings
 from ablate.analysis.judging import worst_margin
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, plural, scaled, with_interval
@@ -34,6 +36,7 @@ from ablate.render.figures.style import (
     with_equal_decimals,
     wrapped,
 )
+from ablate.spec.design import BASELINE
 from ablate.spec.fairness import BUDGET
 
 MOST_PANELS = 24
@@ -134,28 +137,40 @@ def insides(findings: Findings, palette: Palette) -> Spec:
     return slice_panels(findings.depths, palette.variants(findings.report.record), palette)
 
 
-def slice_panels(found: Sequence[Slice], looks: Mapping[str, Look], palette: Palette) -> Spec:
-    """A panel for each slice, two in a row.
+def slice_panels(
+    found: Sequence[Slice],
+    looks: Mapping[str, Look],
+    palette: Palette,
+    width: float = WIDTH,
+    named: Mapping[str, str] = MappingProxyType({}),
+) -> Spec:
+    """A panel for each slice, two in a row if there is room.
 
     Args:
         looks: By name of a line, where it is that of a variant.
+        width: Of the figure in pixels.
+        named: Variants to what stands beside their points.
     """
-    drawn = [draw_slice(one, looks, palette) for one in found]
+    drawn = [draw_slice(one, looks, palette, named) for one in found]
     if len(drawn) == 1:
         return drawn[0]
-    half = {"width": (WIDTH - 130) / 2, "height": 200}
+    columns = 2 if width >= WIDTH else 1
+    each = {"width": width / columns - 65, "height": 200}
     return {
-        "concat": [{key: part for key, part in one.items() if key != "autosize"} | half for one in drawn],
-        "columns": 2,
+        "concat": [{key: part for key, part in one.items() if key != "autosize"} | each for one in drawn],
+        "columns": columns,
         "resolve": {"scale": {"color": "independent", "shape": "independent", "strokeDash": "independent"}},
     }
 
 
-def draw_slice(axis_slice: Slice, looks: Mapping[str, Look], palette: Palette) -> Spec:
+def draw_slice(
+    axis_slice: Slice, looks: Mapping[str, Look], palette: Palette, named: Mapping[str, str] = MappingProxyType({})
+) -> Spec:
     """The objective with its intervals along an axis, with a line for each group of variants that differ only in it.
 
     Args:
         looks: By name of a line, where it is that of a variant.
+        named: Variants to what stands beside their points.
     """
     lines = axis_slice.lines[:MOST_LINES]
     if axis_slice.scattered:
@@ -170,12 +185,14 @@ def draw_slice(axis_slice: Slice, looks: Mapping[str, Look], palette: Palette) -
     at = sorted({row["at"] for row in rows})
     doubles = all(value > 0 and math.log2(value).is_integer() for value in at)
     ticks = {"values": at, "format": ".4~g"} if len(at) <= 12 else {"format": ".4~g"}
-    x = number("at", axis_slice.axis, log=axis_slice.logarithmic, axis=ticks,
+    x = number("at", setting_titles([axis_slice.axis])[axis_slice.axis], log=axis_slice.logarithmic, axis=ticks,
                **({"base": 2} if axis_slice.logarithmic and doubles else {}))  # fmt: skip
     better = {"minimize": " (lower is better)", "maximize": " (higher is better)", None: ""}[axis_slice.direction]
     y = number("mean", f"{axis_slice.metric}{better}")
     tip = [{"field": key, "title": key} for key in ("variant", "at", "mean", "low", "high", "diverged")]
     lost = [row for row in rows if row["diverged"]]
+    ringed = [row | {"label": named[name], "dy": -14 if name == BASELINE else 14}
+              for row in rows if (name := row["variant"]) in named]  # fmt: skip
     many = len(drawn) > 1
     trained = [] if axis_slice.trained is None else [{"at": axis_slice.trained, "text": "trained"}]
     return layers(
@@ -192,6 +209,10 @@ def draw_slice(axis_slice: Slice, looks: Mapping[str, Look], palette: Palette) -
             mark("point", rows, {"x": x, "y": y, "tooltip": tip,
                                  **by_look("name", drawn, "color", "shape", "strokeDash", legend=many)}, size=50),
             mark("point", lost, {"x": x, "y": y}, filled=False, size=190, color=palette.ink) if lost else None,
+            mark("point", ringed, {"x": x, "y": y}, filled=False, size=170, strokeWidth=2, color=palette.ink)
+            if ringed else None,
+            *(mark("text", [row], {"x": x, "y": y, "text": {"field": "label"}}, fontWeight="bold", dy=row["dy"], **halo)
+              for row in ringed for halo in ({"stroke": palette.ground, "strokeWidth": 4}, {})),
         ],
         300,
     )  # fmt: skip
