@@ -61,22 +61,31 @@ def _live(study: str) -> None:
     files = table_files(f"{study}_path", removals(removal_path))
     if removal_path.steps:
         draw = partial(draw_path, removal_path)
-        chart(partial(draw, width=page_width()), "path", _alt(removal_path))
+        if len(removal_path.steps) > 1:  # the table draws a single one
+            chart(partial(draw, width=page_width()), "path", _alt(removal_path))
         files |= figure_files(f"{study}_path", draw)
     st.header("What was tried", anchor=False)
     st.html(path_table(removal_path, Palette(dark()), image))
+    metric, margin = removal_path.metric, f"{removal_path.margin:g}"
     st.caption(
         escape(
-            f"Δ: difference of {removal_path.metric} from the baseline, of all that is removed by then, paired by "
-            f"seed. A part can be removed if its 90 % interval, whose ends are the bounds that decide, ends before the "
-            f"margin {removal_path.margin:g}. The one of these that saves most is chosen, and the next round goes "
-            "on without it. The verdict on a part may change from round to round, as it is tried beside other removals "
-            "in each: for what stays the last round counts, for what can go the fresh seeds. Confirmed: also on fresh "
-            "seeds, which took no part in the choice. FLOP: of training."
+            f"Δ: difference of {metric} from the baseline, of all that is removed by then. A part can go if its "
+            f"interval ends before the margin {margin}."
         )
     )
-    if removal_path.steps and any(one.relative_speed is None for one in _stations(removal_path)):
-        st.caption("Speed is left out: no variant was timed. `ablate study FILE --time` does, after the trials.")
+    with st.expander("How to read this"):
+        untimed = removal_path.steps and any(one.relative_speed is None for one in _stations(removal_path))
+        st.markdown(
+            prose(
+                "Differences are paired by seed; the ends of a 90 % interval are the bounds that decide. Of the parts "
+                "that can go the one that saves most is chosen, and the next round goes on without it. The verdict on "
+                "a part may change from round to round, as it is tried beside other removals in each: for what stays "
+                "the last round counts, for what can go the fresh seeds. Confirmed: also on fresh seeds, which took "
+                "no part in the choice and whose difference is shown. FLOP: of training."
+                + " Speed is left out: no variant was timed. `ablate study FILE --time` does, after the trials."
+                * bool(untimed)
+            )
+        )
     export(files, "path")
 
 

@@ -51,7 +51,7 @@ MOST, MOST_CURVES = 2000, 200
 ADVICE: Mapping[GroupKey, str] = {
     "better": "better than the baseline by more than the margin: take it.",
     "ahead": "better than the baseline, so take it; whether by the margin, more fresh seeds may show.",
-    "as good": "not worse than the baseline by the margin, and not shown to be better: either will do.",
+    "as good": "not worse than the baseline by the margin, and not shown to be better: it may take its place.",
     "undecided": "more fresh seeds may decide; until then keep the baseline.",
     "worse": "worse than the baseline by more than the margin: keep the baseline.",
 }
@@ -125,7 +125,7 @@ def _confirmation(study: str) -> None:
     if key in ADVICE:
         st.markdown(f"{group_mark(key)} **{key}**: {prose(ADVICE[key])}")
     each = {f"seed {seed}": difference for seed, difference in why(report(study), best).seeds.items()}
-    draw = partial(draw_seed_differences, each, row, said)
+    draw = partial(draw_seed_differences, each, key, row, said)
     told = "; ".join(f"{name} {first:.5g} and {second:.5g}" for name, (first, second) in pairs.items())
     chart(draw, "fresh", f"{metric} of the baseline and of the best point with each fresh seed: {told}")
     st.caption(
@@ -134,8 +134,14 @@ def _confirmation(study: str) -> None:
     )
 
 
-def draw_seed_differences(differences: Mapping[str, float], row: AnswerRow, answer: Answer, palette: Palette) -> Spec:
-    """A row for the difference of the best point from the baseline with each seed; the mean has its interval."""
+def draw_seed_differences(
+    differences: Mapping[str, float], key: GroupKey, row: AnswerRow, answer: Answer, palette: Palette
+) -> Spec:
+    """A row for the difference of the best point from the baseline with each seed; the mean has its interval.
+
+    Args:
+        key: The verdict, which says on which side the margin matters.
+    """
     decimals, word = max(3, answer.decimals), palette.verdict(row.verdict)
     rows: list[dict[str, Any]] = [
         {"name": name, "difference": difference, "said": fixed(difference, decimals, sign=True)}
@@ -143,8 +149,7 @@ def draw_seed_differences(differences: Mapping[str, float], row: AnswerRow, answ
     ]
     ends = [end for end in (row.low, row.high) if end is not None and math.isfinite(end)]
     spans = [{"name": "mean", "low": ends[0], "high": ends[1]}] if len(ends) == 2 else []
-    gains = rows[-1]["difference"] * answer.worse < 0
-    margin = answer.margin * answer.worse * (-1 if gains else 1)
+    margin = answer.margin * answer.worse * (-1 if key in ("better", "ahead") else 1)
     places = [0.0, margin, *ends, *(one["difference"] for one in rows)]
     room = 0.15 * (max(places) - min(places))
     better = "left" if answer.worse > 0 else "right"
@@ -157,7 +162,7 @@ def draw_seed_differences(differences: Mapping[str, float], row: AnswerRow, answ
         [
             *margin_marks(margin, "x"),
             mark("text", [{"name": "baseline"}], {"x": {"datum": 0}, "text": {"field": "name"}}, y=0, dy=-3,
-                 baseline="bottom", align="right" if margin > 0 else "left"),
+                 baseline="bottom", align="right" if margin > 0 else "left", dx=-3 if margin > 0 else 3),
             mark("rule", spans, {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y}, strokeWidth=3,
                  color=word.colour),
             mark("point", single, {"x": x, "y": y, "tooltip": tip}, size=60, color=palette.grey, shape="circle"),

@@ -24,7 +24,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.judging import deciding_bounds
 from ablate.analysis.ladder import Climbs, ScaleRow
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, interval_words, listed, percent, plural
-from ablate.analysis.path import Confirmation, Removal, RemovalPath
+from ablate.analysis.path import Removal, RemovalPath
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import SELECTED
 from ablate.render.blocks import AnswerGrid, Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
@@ -409,8 +409,14 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
         embed: What makes HTML of an SVG element; the default leaves it as it is.
     """
 
-    def span(one: Removal) -> Span:
-        paired, ends = one.standing.difference, one.bounds
+    fresh = {one.variant: one for one in path.confirmations}
+
+    def span(one: Removal, *, chose: bool = False) -> Span:
+        confirmation = None if chose or not one.on_path else fresh.get(one.standing.variant)
+        if confirmation is not None:
+            paired, ends = confirmation.difference, deciding_bounds(confirmation.verdict, path.direction)
+        else:
+            paired, ends = one.standing.difference, one.bounds
         known = paired is not None and one.verdict.word != "diverged"
         low, high = (None, None) if ends is None else (ends.low, ends.high)
         return Span(paired.difference if paired and known else None, low, high)
@@ -418,20 +424,21 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
     spans = [span(one) for tried in path.rounds for one in tried]
     axis = Axis.around(path.margin, 1 if path.direction == "minimize" else -1, spans, FURTHER)
     write = partial(fixed, decimals=decimals_for(path.margin, ()), sign=True)
-    fresh = {one.variant: _on_fresh_seeds(one, path, write) for one in path.confirmations}
 
-    def cells(one: Removal, beside: Sequence[Removal]) -> tuple[str, ...]:
+    def cells(number: int, one: Removal, beside: Sequence[Removal]) -> tuple[str, ...]:
         (word, looked), of = removal_outcome(one, path), span(one)
         drawn = palette.verdict(looked)
         origins = {other.parent for other in beside}
-        origin = f" <small>from {escape(path.titles.get(one.parent, one.parent))}</small>" * (len(origins) > 1)
+        notes = [f"from {path.titles.get(one.parent, one.parent)}"] * (len(origins) > 1)
+        if one.on_path and one.standing.variant in fresh:
+            seeds = plural(fresh[one.standing.variant].difference.n, "fresh seed")
+            notes.append(f"on {seeds}; {write(span(one, chose=True).difference)} on those that chose")
+        notes += _said_before(number, one, word, path)
+        told = "".join(f" <small>{escape(note)}</small>" for note in notes)
         ends = interval_words(of.low, of.high, write)
-        again = (
-            f" <small>{fresh[one.standing.variant]}</small>" if one.on_path and one.standing.variant in fresh else ""
-        )
         return (
             _marked(drawn, word),
-            f'{escape(one.words)}{origin}<small class="narrow"> {escape(word)}: {escape(ends)}</small>{again}',
+            f'{escape(one.words)}<small class="narrow"> {escape(word)}: {escape(ends)}</small>{told}',
             *_compared(axis, of, drawn, write, palette.ink, embed),
             escape(ends),
             MISSING if one.standing.parameters is None else f"{one.standing.parameters:,}",
@@ -441,12 +448,13 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
     def heading(number: int, tried: Sequence[Removal]) -> str:
         gone = [step.words for step in path.steps[: number - 1]]
         origins = len({one.parent for one in tried})
-        what = f"{listed([*gone, 'one more part'])} are removed" if gone else "one part is removed"
+        what = f"besides {listed(gone)}, one more part is removed" if gone else "one part is removed"
         what = f"one more part is removed from {origins} blocks" if origins > 1 else what
         return f"<b>Round {number}: {escape(what)}</b>"
 
     shown = [
-        (heading(number, tried), [cells(one, tried) for one in tried]) for number, tried in enumerate(path.rounds, 1)
+        (heading(number, tried), [cells(number, one, tried) for one in tried])
+        for number, tried in enumerate(path.rounds, 1)
     ]
     titles = [f"Δ {escape(path.metric)}", "90 % interval", "parameters", "FLOP"]
     told = "Removals that were tried, round by round, with what became of them"
@@ -454,11 +462,13 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
     return _forest(titles, scale, shown, told, headed=True, words="part that is removed")
 
 
-def _on_fresh_seeds(one: Confirmation, path: RemovalPath, write: Callable[[float | None], str]) -> str:
-    """The difference of a step on fresh seeds, with its interval."""
-    ends, paired = deciding_bounds(one.verdict, path.direction), one.difference
-    interval = "" if ends is None else f" ({interval_words(ends.low, ends.high, write)})"
-    return f"on {plural(paired.n, 'fresh seed')}: {write(paired.difference)}{interval}"
+def _said_before(number: int, one: Removal, word: str, path: RemovalPath) -> list[str]:
+    """That the same removal had another verdict in the round before, and why it may: what was not removed there."""
+    if number < 2 or path.beam > 1 or len(path.steps) < number - 1:
+        return []
+    same = (other for other in path.rounds[number - 2] if (other.switch, other.setting) == (one.switch, one.setting))
+    said = [removal_outcome(other, path)[0] for other in same]
+    return [f"round {number - 1}, with {path.steps[number - 2].words}: {was}" for was in said if was != word]
 
 
 def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callable[[str], str] = str) -> str:
