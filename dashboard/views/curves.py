@@ -14,7 +14,8 @@ from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, line, share, versus
 from ablate.analysis.numbers import fixed
 from ablate.analysis.runs import baselines_of
-from ablate.render.figures.curves import band_panels, draw_bands, what_is_cut
+from ablate.render.figures.curves import band_panels, draw_bands, where_panels_begin
+from ablate.render.figures.front import keys_of
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.spec.suite import at_task
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
@@ -146,30 +147,34 @@ def _live(study: str, wish: Wish) -> None:
     if wish.apart and bands:
         by_variant = wish.by == ALL_BUT_SEED
         beside = {titles[name]: titles[other] for name, other in baselines.items() if by_variant and name != other}
-        study_report = report_on(study, wish.task)
-        judged = [row for row in study_report.variants if by_variant and row.name in wish.variants]
-        verdicts = {titles[row.name]: row.verdict_word for row in judged if row.verdict_word}
-        rows = answer(study, wish.task).rows if by_variant else ()
-        decimals = answer(study, wish.task).decimals
+        study_report, told = report_on(study, wish.task), answer(study, wish.task)
+        keys = keys_of(told) if by_variant else {}
+        verdicts = {titles[name]: key for name, key in keys.items() if name in wish.variants}
+        rows = told.rows if by_variant else ()
         bounds = {
-            titles[row.variant]: row.bound_text if row.bound is not None else fixed(row.difference, decimals, sign=True)
+            titles[row.variant]: row.bound_text
+            if row.bound is not None
+            else fixed(row.difference, told.decimals, sign=True)
             for row in rows
             if row.difference is not None
         }
+        margin = None
+        if by_variant and (wish.loss, wish.align) == (study_report.metric, "none") and not told.relative:
+            margin = told.margin * told.worse
         draw = partial(
-            band_panels, bands, beside, titles=_titles(wish), verdicts=verdicts, bounds=bounds, width=page_width()
+            band_panels, bands, beside, titles=_titles(wish), verdicts=verdicts, bounds=bounds, margin=margin
         )
         if by_variant:
-            show_headline(answer(study, wish.task))
+            show_headline(told)
         with st.container(key="panels"):
-            chart(draw, "apart", _alt(groups, wish))
-        said = f"A line is the mean over seeds, its band {SPREADS[wish.spread]}; the number is where it ends. "
-        said += what_is_cut(bands.values())
+            chart(partial(draw, width=page_width()), "apart", _alt(groups, wish))
+        said = "Dashed: the baseline. " * bool(beside) + f"Dotted: worse by the margin {told.margin:g}. " * bool(margin)
+        said += f"A line is the mean over seeds, its band {SPREADS[wish.spread]}; the number is where it ends. "
+        said += where_panels_begin(bands)
         if bounds:
             said += (
                 f" Δ: by how much {study_report.metric} differs from the baseline; with ≤ or ≥ the 95 % bound on that."
             )
-            said += f" Margin: {study_report.margin:g}."
         st.caption(escape(said))
         shown = [name for name in wish.variants if titles[name] in verdicts]
         if links := ", ".join(evidence_link(titles[name], at_task(name, wish.task)) for name in shown):

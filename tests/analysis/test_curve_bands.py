@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.analysis.curves import Line, band, heights, line, share, smooth, versus
-from ablate.render.figures.curves import what_is_cut
+from ablate.render.figures.curves import what_is_cut, where_panels_begin
 from ablate.store import CurvePoint
 
 VALUES = st.lists(st.floats(-100, 100), min_size=1, max_size=30)
@@ -76,7 +76,9 @@ def test_heights_cut_off_the_first_fall_only() -> None:
     low, high = heights(few) or (0, 0)
     assert low < 2.0 < 10.0 < high, "of four points the first is shown, too"
     assert heights([]) is None
-    assert what_is_cut(few) == what_is_cut([]) == ""
+    assert what_is_cut(few) == what_is_cut([]) == where_panels_begin({"a": few[0]}) == ""
+    long = {"a": band([line(curve([9.0 - step for step in range(9)]))])}
+    assert where_panels_begin(long).startswith("Panels begin at 40 of 80"), "the later part, where curves differ"
     slow = [10.0, 9.0, 8.0, *(3.0 - 0.1 * step for step in range(9))]  # two of the first fifth's points fall
     low, high = heights([band([line(curve(slow))])]) or (0, 0)
     assert low < min(slow)

@@ -159,32 +159,29 @@ def test_an_outlier_has_an_axis_of_its_own_that_holds_it_and_its_baseline() -> N
     ends = {"baseline": 1.0, "a": 1.1, "b": 1.2, "c": 1.15, "d": 9.0}
     bands = {name: Band((0.0, 1.0), (1.3, end), (1.3, end), (1.3, end), 3) for name, end in ends.items()}
     assert outliers(bands) == ["d"]
-    beside, verdicts = dict.fromkeys("abcd", "baseline"), {"a": "needed", "b": "worse", "c": "undecided"}
+    beside, verdicts = dict.fromkeys("abcd", "baseline"), {"a": "worse", "b": "worse", "c": "undecided"}
     bounds = {"a": "≥ +0.05"}
     panels_of = partial(band_panels, bands, beside, PAPER, ("steps", "loss"), verdicts=verdicts, bounds=bounds)
     drawn = panels_of()
-    panels = {
-        "\n".join(panel["title"]["text"]): {row["name"] for row in panel["data"]["values"]} for panel in drawn["concat"]
-    }
-    worse = "worse"  # a model without a part that must stay is worse
-    assert panels == {
-        "a\nworse, 1.1\nΔ ≥ +0.05": {"baseline", worse}, "b\nworse, 1.2": {"baseline", worse},
-        "c\nundecided, 1.15": {"baseline", "undecided"},
-        "d\n9\non an axis of its own": {"baseline", "variant"},
-    }, "each but the baseline, which is in all of them"  # fmt: skip
-    *others, last = [panel["layer"][1]["encoding"]["y"]["scale"]["domain"] for panel in drawn["concat"]]
+    titles = [(*panel["title"]["text"], *panel["title"]["subtitle"]) for panel in drawn["concat"]]
+    assert titles == [("a", "worse · 1.10 · Δ ≥ +0.05"), ("b", "worse · 1.20"), ("c", "undecided · 1.15"),
+                      ("d", "own axis · 9.00")], "each but the baseline, which is in all of them"  # fmt: skip
+    keys = [panel["layer"][1]["encoding"] for panel in drawn["concat"]]
+    colours = [key["color"]["scale"]["range"][-1] for key in keys]
+    assert colours == [panel["title"]["subtitleColor"] for panel in drawn["concat"]]
+    assert (colours[0] == colours[1], len(set(colours))) == (True, 3)
+    assert [key["strokeDash"]["scale"]["domain"] for key in keys] == [["baseline", "variant"]] * 4
+    *others, last = [key["y"]["scale"]["domain"] for key in keys]
     assert others == [others[0]] * 3
     assert others[0][1] < 2
     assert last[1] > 9
     assert last[0] < 1.0, "the baseline is in it"
-    key = drawn["concat"][0]["layer"][1]["encoding"]
-    assert key["color"]["scale"]["domain"] == ["baseline", worse, "undecided", "variant"]
-    assert key["color"]["legend"]["orient"] == "top", "a key says which line is which"
-    assert [len(dash) for dash in key["strokeDash"]["scale"]["range"]] == [2, 2, 2, 2]
     assert others[0][0] <= 1.0
     assert others[0][1] >= 1.2
+    dotted = panels_of(margin=0.2)["concat"][0]["layer"][-1]["data"]["values"]
+    assert [row["mean"] for row in dotted] == pytest.approx([1.5, 1.2]), "the margin beside the baseline"
     assert outliers(dict(list(bands.items())[:3])) == [], "too few to tell"
-    assert (drawn["columns"], panels_of(width=340)["columns"]) == (4, 2)
+    assert (drawn["columns"], panels_of(width=340)["columns"]) == (3, 2)
     falls = {name: Band((0.0, 1.0), (10.0, end), (10.0, end), (10.0, end), 3) for name, end in ends.items()}
     assert outliers(falls) == [], "what the axis shows is not named as beyond it"
 

@@ -9,7 +9,7 @@ from functools import partial
 from statistics import quantiles
 from typing import Any
 
-from ablate.analysis.answer_rows import in_answer
+from ablate.analysis.answer_rows import GroupKey
 from ablate.analysis.columns import groups
 from ablate.analysis.course import course_cell, course_limits
 from ablate.analysis.curves import Axis, Band, band, heights, line
@@ -21,6 +21,8 @@ from ablate.analysis.rows import VariantRow
 from ablate.analysis.times import seconds_at
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import (
+    DRAWN_AS,
+    FONT,
     PANEL_NAME,
     WIDTH,
     Look,
@@ -35,12 +37,10 @@ from ablate.render.figures.style import (
     number,
     omission,
     panels,
-    panels_apart,
     spread,
     with_equal_decimals,
     wrapped,
 )
-from ablate.stats.verdict import OF_REPLACEMENT
 
 LEAST_BANDS = 4
 """Bands from which on an outlier can be told."""
@@ -48,9 +48,11 @@ MOST_ENDS = 12
 """Lines of one panel up to which their ends are labelled."""
 MOST_PANELS = 40
 """Variants beyond this number are not drawn."""
-PANEL_HEIGHT = 150
-OTHER_AXIS = "on an axis of its own"
-"""What the title of a panel says whose vertical axis is not that of the others."""
+LATE, LEAST_LATE = 0.4, 4
+"""Share of the training after which panels of one variant begin, and points that must be left."""
+PANEL_HEIGHT = 190
+OTHER_AXIS = "own axis"
+"""What a panel says whose vertical axis is not that of the others."""
 NAME = 34
 """Characters of a name on one line of a legend."""
 
@@ -128,6 +130,18 @@ def loss_panels(findings: Findings, palette: Palette, axis: _Axis) -> Spec:
     return panels(_band_marks(None, {"x": x, "y": y}, looks, legend=False), rows)
 
 
+def late(bands: Mapping[str, Band]) -> dict[str, Band]:
+    """The later part of each curve, in which variants differ by more than a line's width; short ones are whole."""
+    begin = LATE * max((band.x[-1] for band in bands.values() if band.x), default=0.0)
+
+    def cut(band: Band) -> Band:
+        at = next((place for place, x in enumerate(band.x) if x >= begin), 0)
+        return Band(band.x[at:], band.mean[at:], band.low[at:], band.high[at:], band.n)
+
+    found = {name: cut(band) for name, band in bands.items()}
+    return found if all(len(band.x) >= LEAST_LATE for band in found.values()) else dict(bands)
+
+
 def what_is_cut(bands: Iterable[Band]) -> str:
     """That the fall of these curves reaches beyond the `heights` of their figure, in a sentence; empty if none does."""
     drawn = [band for band in bands if band.mean]
@@ -137,17 +151,27 @@ def what_is_cut(bands: Iterable[Band]) -> str:
     return "What is higher in the first fifth of training is cut off at the top."
 
 
+def where_panels_begin(bands: Mapping[str, Band]) -> str:
+    """What `band_panels` leaves out of these curves, in a sentence; empty if it shows all."""
+    shown = late(bands)
+    begin = min((band.x[0] for band in shown.values() if band.x), default=0.0)
+    if all(band.x[0] >= begin for band in bands.values() if band.x):
+        return what_is_cut(bands.values())
+    return f"Panels begin at {begin:,.4g} of {max(band.x[-1] for band in shown.values()):,.4g}, to show differences."
+
+
 def band_panels(
     bands: Mapping[str, Band],
     baselines: Mapping[str, str],
     palette: Palette,
     titles: tuple[str, str],
     *,
-    verdicts: Mapping[str, str],
+    verdicts: Mapping[str, GroupKey],
     bounds: Mapping[str, str],
+    margin: float | None = None,
     width: float = WIDTH,
 ) -> Spec:
-    """A panel for each band beside that of its baseline, which is dashed.
+    """A panel for the later part of each band beside that of its baseline, which is dashed.
 
     The title of a panel tells the verdict on the model that it draws (`worse`, where it lacks a part that must stay),
     whose colour the line has, where the line ends, and the bound behind the verdict. All have the same axes but
@@ -157,40 +181,51 @@ def band_panels(
         bands: By name, those of baselines among them.
         baselines: Name of a band to that of the band that it is shown beside.
         titles: What the horizontal and the vertical axis show.
-        verdicts: Name of a band to the word of its verdict, as far as there is one.
+        verdicts: Name of a band to the group of an answer that it is in, as far as there is one.
         bounds: Name of a band to its difference from the baseline or the bound on that, likewise.
+        margin: The difference of a variant that is worse by the margin, dotted beside the baseline; None: not drawn.
         width: Of the figure in pixels.
     """
-    verdicts = {name: OF_REPLACEMENT.get(word, word) for name, word in verdicts.items()}
-    labels = alike(verdicts[name] for name in bands if name in verdicts)
-    looks = {"baseline": Look(palette.grey, (5, 3), "circle"), **palette.verdicts(labels)}
+    bands = late(bands)
     shown = {name: band for name, band in bands.items() if name not in baselines.values()} or dict(bands)
-    if not shown.keys() <= verdicts.keys():
-        looks["variant"] = replace(palette.look(5), dash=(1, 0))
-    rows: dict[str, list[Spec]] = {}
     cut = outliers(bands)
-    limits = dict.fromkeys(shown, heights(band for name, band in bands.items() if name not in cut) or (0, 1))
-    for name, own in shown.items():
+    common = heights(band for name, band in bands.items() if name not in cut) or (0, 1)
+    across = min(band.x[0] for band in shown.values()), max(band.x[-1] for band in shown.values())
+    narrow = width < WIDTH
+    columns = min(2 if narrow else 3, len(shown)) or 1
+    heads = {name: wrapped(name, PANEL_NAME if narrow else 2 * PANEL_NAME).split("\n") for name in shown}
+    lines = max(map(len, heads.values()))
+    ends = with_equal_decimals([own.mean[-1] for own in shown.values()])
+    parts = []
+    for place, (name, own) in enumerate(shown.items()):
         word, bound, beside = verdicts.get(name), bounds.get(name), bands.get(baselines.get(name, ""))
-        rows[name] = [] if beside is None else _points("baseline", beside, {})
-        rows[name] += _points(labels[word] if word else "variant", own, {})
-        if name in cut:
-            limits[name] = heights([own, *([] if beside is None else [beside])]) or (0, 1)
-    every = [row for of in rows.values() for row in of]
-    across = min(row["x"] for row in every), max(row["x"] for row in every)
-    found = {name: look for name, look in looks.items() if any(row["name"] == name for row in every)}
-    key: Spec = {"orient": "top", "symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 2}
-    key["columns"] = int(width // 170)
-    few = {"tickCount": 4}
-    drawn = {}
-    for name, own in shown.items():
-        word, bound = verdicts.get(name), bounds.get(name)
-        said = f"{in_answer(word)}, {own.mean[-1]:.4g}" if word else f"{own.mean[-1]:.4g}"
-        lines = wrapped(name, PANEL_NAME), said, f"Δ {bound}" if bound else "", OTHER_AXIS if name in cut else ""
-        x = number("x", titles[0], domain=across, axis=few)
-        y = number("mean", titles[1], domain=limits[name], axis=few)
-        drawn["\n".join(filter(None, lines))] = _band_marks(None, {"x": x, "y": y}, found, **key), rows[name]
-    return panels_apart(drawn, height=PANEL_HEIGHT, width=width)
+        look = replace(palette.verdict(DRAWN_AS[word]) if word else palette.look(5), dash=(1, 0))
+        limits = common if name not in cut else heights([own, *([] if beside is None else [beside])]) or (0, 1)
+        rows = [] if beside is None else _points("baseline", beside, {})
+        rows += _points("variant", own, {})
+        dotted = [] if beside is None or margin is None else [
+            {"x": x, "mean": mean + margin} for x, mean in zip(beside.x, beside.mean, strict=True)
+        ]  # fmt: skip
+        told = " · ".join(filter(None, (word, OTHER_AXIS * (name in cut))))
+        said = " · ".join(filter(None, (ends[place], f"Δ {bound}" if bound else "")))
+        below = [*filter(None, [told, said])] if narrow else [" · ".join(filter(None, [told, said]))]
+        first, last = place % columns == 0, place + columns >= len(shown)
+        x = number("x", titles[0] if last else None, domain=across, axis={"tickCount": 4})
+        y = number("mean", titles[1] if first else None, domain=limits, axis={"tickCount": 4})
+        looks = {"baseline": Look(palette.grey, (5, 3), "circle"), "variant": look}
+        found = {of: one for of, one in looks.items() if any(row["name"] == of for row in rows)}
+        title = {"text": [*[""] * (lines - len(heads[name])), *heads[name]], "subtitle": below, "anchor": "start",
+                 "frame": "group", "font": FONT, "subtitleFont": FONT, "subtitleColor": look.colour,
+                 "subtitleFontWeight": "bold", "subtitleFontSize": 11}  # fmt: skip
+        parts.append(
+            {"title": title, "data": {"values": rows}, "width": width / columns - (40 if narrow else 32),
+             "height": (0.8 if narrow else 1) * PANEL_HEIGHT,
+             "layer": [*_band_marks(None, {"x": x, "y": y}, found, legend=False),
+                       *([mark("line", dotted, {"x": x, "y": y}, strokeDash=[1, 3], strokeWidth=1.4,
+                               color=palette.grey, clip=True)] if dotted else [])]}
+        )  # fmt: skip
+    apart = {"color": "independent", "strokeDash": "independent"}
+    return {"concat": parts, "columns": columns, "resolve": {"scale": apart}}
 
 
 def outliers(bands: Mapping[str, Band]) -> list[str]:

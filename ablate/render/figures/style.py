@@ -205,7 +205,8 @@ def omission(names: Sequence[str], hidden: int) -> str:
 
 PANEL_NAME = 24
 """Characters of a name on one line of the title of a panel."""
-PANEL_TITLE: Spec = {"anchor": "middle", "font": "Source Sans, sans-serif"}
+FONT = "Source Sans, sans-serif"
+PANEL_TITLE: Spec = {"anchor": "middle", "font": FONT}
 """How the title of a panel looks."""
 
 
@@ -217,20 +218,6 @@ def panels(parts: Iterable[Spec], rows: Sequence[Spec], height: float = 110, wid
     facet = {"field": "panel", "type": "nominal", "sort": order, "title": None, "header": {"labelPadding": 2}}
     drawn = {"layer": [*parts], "width": (width - 60) / columns - 10, "height": height}
     return {"data": {"values": [*rows]}, "facet": facet, "columns": columns, "spec": drawn}
-
-
-def panels_apart(
-    drawn: Mapping[str, tuple[Sequence[Spec], Sequence[Spec]]], height: float, width: float = WIDTH
-) -> Spec:
-    """A panel for each name, with axes of its own, its layers and its rows; its title is its name."""
-    columns = min(4 if width >= WIDTH else 2, len(drawn)) or 1
-    each = width / columns - 50
-    parts = [
-        {"title": {"text": name.split("\n"), **PANEL_TITLE}, "data": {"values": [*rows]}, "layer": [*layered],
-         "width": each, "height": height}
-        for name, (layered, rows) in drawn.items()
-    ]  # fmt: skip
-    return {"concat": parts, "columns": columns}
 
 
 def number(field: str, title: str | None = None, **more: Any) -> Spec:
