@@ -34,8 +34,8 @@ from dashboard.shared.text import escape, prose
 
 MOST_SEGMENTS = 4
 """The most options shown as a segmented control; more become a select box."""
-BOX = 190
-"""Width of a box in pixels, so that several fit in a row."""
+BOX, NUMBER = 190, 155
+"""Widths of boxes in pixels, so that several fit in a row, of numbers two on a phone."""
 SENTENCES = ("question", "says")
 """Fields whose text may need several lines."""
 
@@ -48,21 +48,20 @@ class Form:
         definitions: The definitions that references of the schema point to.
         prefix: Prefix of the keys of all controls; another prefix resets the controls.
         beside: Path of an input, an object or an entry of a list to the container that shows its problems.
+        elsewhere: Paths of fields that `fields` leaves out, because they have a control elsewhere or none.
     """
 
     definitions: Node
     prefix: str
     beside: dict[str, DeltaGenerator] = made(default_factory=dict)
+    elsewhere: set[str] = made(default_factory=set)
 
-    def fields(
-        self, node: Node, value: Mapping[str, Any], path: str, leave_out: tuple[str, ...] = ()
-    ) -> dict[str, Any]:
+    def fields(self, node: Node, value: Mapping[str, Any], path: str) -> dict[str, Any]:
         """A control for each field of an object.
 
         Args:
             value: Its value, possibly without fields that hold their default.
             path: Its path, which names the controls.
-            leave_out: Fields without a control, which keep their values.
 
         Returns:
             The new value, without fields that hold their default.
@@ -71,7 +70,7 @@ class Form:
         row = st.container(horizontal=True, vertical_alignment="bottom")
         for name, field in node["properties"].items():
             default = default_of(node, name)
-            if "const" in field or name in leave_out:
+            if "const" in field or f"{path}.{name}" in self.elsewhere:
                 if name in value:
                     given[name] = value[name]
                 continue
@@ -156,7 +155,7 @@ class Form:
         first = cast(value) if isinstance(value, (int, float)) else None if nullable else (least or cast(1))
         shape: dict[str, Any] = {"step": 1} if whole else {"format": "%g", "step": _step(first)}
         key = self._begin(path, first)
-        return st.number_input(_title(name), least, most, key=key, help=hint, width=BOX, **shape)
+        return st.number_input(_title(name), least, most, key=key, help=hint, width=NUMBER, **shape)
 
     def _text(self, name: str, node: Node, value: Any, path: str, hint: str, nullable: bool) -> str | None:
         key = self._begin(path, value if isinstance(value, str) else "")
@@ -222,11 +221,11 @@ class Form:
         return key
 
 
-def edited(form: Form, node: Node, value: Any, path: str, leave_out: tuple[str, ...] = ()) -> Any:
+def edited(form: Form, node: Node, value: Any, path: str) -> Any:
     """Draw a control for each field of an object and return its value in its shortest form."""
     option = member(node, value, form.definitions)
     assert option is not None
-    return lean(node, form.fields(option, value, path, leave_out), form.definitions)
+    return lean(node, form.fields(option, value, path), form.definitions)
 
 
 def _complain(beside: DeltaGenerator, said: str) -> None:
@@ -273,17 +272,18 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
     for name, settings in list(switches.items()):
         with st.container(border=True):
             row = st.container(horizontal=True, vertical_alignment="center")
-            row.markdown(f"**{_title(name)}**", width="stretch")
+            first = next((setting for setting, _ in _settings(settings)), "")
+            row.markdown(f"**{_title(name)}**  \n:small[baseline: {escape(first)}]", width="stretch")
             if row.button("Remove", key=f"{prefix}remove.{name}", icon=":material/delete:", help="Remove this switch"):
                 del switches[name]
                 _put(prefix, switches)
             for word in WORDS:
                 if word in settings:
                     st.caption(escape(f"{word} {settings[word]}"))
-            for number, (setting, paths) in enumerate(_settings(settings)):
+            for setting, paths in _settings(settings)[1:]:
                 said = ", ".join(f"{path}: {json.dumps(value, ensure_ascii=False)}"
                                  for path, value in paths.items() if path not in WORDS)  # fmt: skip
-                words = "the baseline" if number == 0 else told.get(name, {}).get(setting, "")
+                words = told.get(name, {}).get(setting, "")
                 path = f"  \n:small[{escape(said)}]" if said else ""
                 st.markdown(f"**{escape(setting)}**{f': {escape(words)}' if words else ''}{path}")
     variants = {

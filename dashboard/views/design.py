@@ -15,7 +15,7 @@ from dashboard.shared.exports import Maker, code, export, is_narrow, plain_table
 from dashboard.shared.form import Form, edit_switches, edited, take_offer
 from dashboard.shared.pictures import Draft, ask, packed, pick_part, text_of, unpacked
 from dashboard.shared.running import begin_study
-from dashboard.shared.schema import NOTHING, Node, alternatives, default_of, lean
+from dashboard.shared.schema import NOTHING, Node, alternatives, default_of, lean, member, opened
 from dashboard.shared.store import location, read_only, speed
 from dashboard.shared.text import escape, prose
 from dashboard.views import Entry
@@ -45,7 +45,6 @@ def show() -> None:
         st.error("The process that checks spaces could not be started; the terminal of the dashboard shows the error.")
         return
     _begin(schema)
-    first = st.container() if is_narrow() else None  # where Start would be below all fields
     controls, shown = st.columns([3, 2], gap="large")
     with controls:
         draft, form, block = _controls(schema)
@@ -56,12 +55,11 @@ def show() -> None:
     form.tell([(path, said) for path, said in checked.get("beside", [])])
     with block:
         _picture(draft, schema, checked, form.prefix)
-    with first or shown:
+    with shown:
         _validity(checked, draft)
         if not checked["problems"]:
             begin_study(str(draft["name"]), text)
         _estimate(draft, text, checked)
-    with shown:
         _cost(draft, checked)
         _yaml(draft, text, checked, schema)
 
@@ -107,12 +105,14 @@ def _controls(schema: Node) -> tuple[Draft, Form, DeltaGenerator]:
     definitions = schema["space"]["$defs"]
     fields = schema["space"]["properties"]
     # Other keys in a narrow window: a run that its width interrupts may have set values that the browser never got.
-    form = Form(definitions, f"draft{st.session_state[REVISION]}{'-narrow' * is_narrow()}.")
+    prefix = f"draft{st.session_state[REVISION]}{'-narrow' * is_narrow()}."
+    form = Form(definitions, prefix, elsewhere={"model.block", "objective.margin"})
     with st.container(horizontal=True, vertical_alignment="bottom"):
         draft["name"] = form.control("name", fields["name"], draft.get("name", ""), "name")
         margin = definitions["ObjectiveSpec"]["properties"]["margin"]
         value = form.control("margin", margin, draft["objective"].get("margin", NOTHING), "objective.margin")
         draft["objective"] = {**draft["objective"], "margin": value}
+        draft |= _trained(draft, form, definitions, fields)
     draft["question"] = form.control("question", fields["question"], draft.get("question", ""), "question")
     data = st.expander("Data and task", key="data", on_change="rerun")
     if data.open:
@@ -125,6 +125,29 @@ def _controls(schema: Node) -> tuple[Draft, Form, DeltaGenerator]:
         with more:
             draft |= _more(draft, form, schema)
     return lean(schema["space"], draft, definitions), form, block
+
+
+def _trained(draft: Draft, form: Form, definitions: Node, fields: Node) -> Draft:
+    """Controls of how many seeds, how many steps and which rate, where a number says it; they are not below again."""
+    nodes = definitions["TrainingSpec"]["properties"]
+    design, training = opened(fields["design"], draft["design"], definitions), dict(draft["training"])
+
+    def number(label: str, name: str, node: Node, value: Any, path: str) -> Any:
+        form.elsewhere.add(f"{path}.{name}")
+        return form.control(label, node["properties"][name], value, f"{path}.{name}")
+
+    kind = member(fields["design"], design, definitions)
+    if kind is not None and not design.get("seeds_per_rung"):
+        seeds = design.get("seeds", default_of(kind, "seeds"))
+        if isinstance(seeds, int):  # no schedule
+            design = {**design, "seeds": number("seeds", "seeds", kind, seeds, f"design.{design['kind']}")}
+    training["steps"] = number("steps", "steps", definitions["TrainingSpec"], training.get("steps"), "training")
+    optimizer = opened(nodes["optimizer"], training.get("optimizer"), definitions)
+    kind = member(nodes["optimizer"], optimizer, definitions)
+    if kind is not None and not (draft.get("tune") or draft.get("tuned")):
+        path = f"training.optimizer.{optimizer['kind']}"
+        training["optimizer"] = {**optimizer, "lr": number("learning rate", "lr", kind, optimizer.get("lr"), path)}
+    return {"design": design, "training": training}
 
 
 def _task(draft: Draft, form: Form, fields: Node) -> Draft:
@@ -145,14 +168,14 @@ def _more(draft: Draft, form: Form, schema: Node) -> Draft:
             block = edited(form, definitions["BlockSpec"], draft["model"].get("block", {}), "model.block")
             return {"model": {**draft["model"], "block": block}}
         if shown == "Model":
-            model = edited(form, definitions["ModelSpec"], draft["model"], "model", ("block",))
+            model = edited(form, definitions["ModelSpec"], draft["model"], "model")
             return {"model": lean(fields["model"], model, definitions)}
         if shown == "Training":
             return {"training": edited(form, definitions["TrainingSpec"], draft["training"], "training")}
         if shown == "Design":
             design = lean(fields["design"], form.control("design", fields["design"], draft["design"], "design"),
                           definitions)  # fmt: skip
-            objective = edited(form, definitions["ObjectiveSpec"], draft["objective"], "objective", ("margin",))
+            objective = edited(form, definitions["ObjectiveSpec"], draft["objective"], "objective")
             source = form.control("source", fields["source"], draft.get("source", ""), "source")
             return {"design": design, "objective": objective, "source": source}
         if shown == "Claims":
@@ -185,7 +208,9 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
         if rate := speed():
             facts.metric("Time, rough guess", duration(size["flops"] / rate), width="content",
                          help=f"One trial at a time, at the {scaled(rate)}FLOP/s of trials in this store")  # fmt: skip
-    st.caption(prose(f"{how_it_trains(checked['training'])} More, below the switches, has every setting."))
+    (least, most), rates = checked["training"]["seeds"], checked["training"]["rates"]
+    if most > least or len(rates) > 1:  # which no field above says
+        st.caption(prose(how_it_trains(checked["training"])))
     if checked["points"] == len(checked["names"]):  # all of them
         st.caption(escape(f"To be trained: {'; '.join(checked['names'])}"))
     if checked["invalid"]:
@@ -275,13 +300,12 @@ def _estimate(draft: Draft, text: str, checked: dict[str, Any]) -> None:
         st.caption("`ablate plan` says it in the terminal; this dashboard only reads its store.")
         return
     asked = st.button("Measure the time here", key="estimate", disabled=bool(checked["problems"]),
-                      help="Prepares the data of the space, once, as `ablate plan` does")  # fmt: skip
+                      help="Prepares the data of the space, once, measures this machine, and counts what the store "
+                      "has already, as `ablate plan` does")  # fmt: skip
     if asked:
         st.session_state[ESTIMATED] = text
     if st.session_state.get(ESTIMATED) == text:
         st.fragment(_time, parallel=True)(draft, text)
-    else:
-        st.caption("Measures this machine, and counts what the store has already, as `ablate plan` does.")
 
 
 def _time(draft: Draft, text: str) -> None:
