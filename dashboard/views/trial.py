@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from ablate.analysis.answer_rows import OF_VARIANTS, answer_sentence
 from ablate.analysis.changes import variant_titles
@@ -20,7 +19,8 @@ from ablate.processes import hide_passwords
 from ablate.render.blocks import Grid
 from ablate.render.document import names_note
 from ablate.render.figures.curves import draw_bands, what_is_cut
-from ablate.render.figures.style import Look, Palette, Spec
+from ablate.render.figures.style import PANEL_NAME, Look, Palette, Spec, by_look, layers, mark, number, wrapped
+from ablate.render.figures.style import names as names_of
 from ablate.spec.suite import at_task, split_task
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
 from ablate.store.records import USAGE
@@ -210,7 +210,11 @@ def _live(record: StudyRecord, variant: VariantRecord, key: str, task: str) -> N
     _head(record, variant, trial, task)
     points = store().curves([key])[key]
     if points:
-        _curve(record, points, variant, trial)
+        left, right = st.columns([3, 2], gap="large")
+        with right:
+            files = _among(record, variant, trial)
+        with left:
+            _curve(record, points, variant, trial, files)
     elif trial.state is not TrialState.FAILED:
         st.caption("No point of its curve has been recorded yet.")
 
@@ -250,39 +254,43 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
             facts.metric("Minus the baseline's, same seed", fixed(value - other, decimals, sign=True),
                          f"baseline {fixed(other, decimals)}", delta_color="off", delta_arrow="off",
                          width="content")  # fmt: skip
-    change = None if row is None or not row.parameter_change else f"{percent(row.parameter_change)} vs baseline"
+    told = []
     if variant.parameters:
-        facts.metric("Parameters", count(variant.parameters), change, delta_color="off", delta_arrow="off",
-                     width="content")  # fmt: skip
+        change = None if row is None or not row.parameter_change else f"{percent(row.parameter_change)} vs baseline"
+        told.append(_with(f"{count(variant.parameters)} parameters", change))
     if (rate := variant.spec.get("training", {}).get("optimizer", {}).get("lr")) is not None:
         other = baseline_of(record, variant).spec.get("training", {}).get("optimizer", {}).get("lr", rate)
         beside = f"baseline {other:.3g}" if other != rate else ""
-        told = "; ".join(filter(None, ("tuned" if study_report.evidence.tuning is not None else "", beside)))
-        facts.metric("Learning rate", f"{rate:.3g}", told or None, delta_color="off", delta_arrow="off",
-                     width="content")  # fmt: skip
-    _cost(facts, variant, trial)
+        tuned = "tuned" if study_report.evidence.tuning is not None else ""
+        told.append(_with(f"learning rate {rate:.3g}", tuned, beside))
     for name, value in trial.metrics.items():
         if name != metric:
-            said = name.removeprefix("val_").replace("_", " ")
-            facts.metric(escape(said), f"{value:.5g}", width="content")
+            told.append(f"{name.removeprefix('val_').replace('_', ' ')} {value:.5g}")
+    st.caption(prose(" · ".join((*told, *_cost(variant, trial)))))
 
 
-def _cost(facts: DeltaGenerator, variant: VariantRecord, trial: TrialRecord) -> None:
+def _with(said: str, *more: str | None) -> str:
+    """A fact, with what else is known of it in brackets."""
+    known = "; ".join(filter(None, more))
+    return f"{said} ({known})" if known else said
+
+
+def _cost(variant: VariantRecord, trial: TrialRecord) -> Iterator[str]:
     """What the training cost."""
     if moves(trial):
         return
-    facts.metric("Steps", f"{trial.steps:,}", width="content")
+    yield f"{trial.steps:,} steps"
     timed = trial.seconds >= TIMED_FROM and trial.flops > 0
-    told = [f"{scaled(trial.flops)}FLOP"] if trial.flops else []  # unknown of the user's own trainer
+    if trial.tokens:
+        yield _with(f"{count(trial.tokens)} tokens", f"{trial.tokens / trial.seconds:,.0f} a second" if timed else None)
+    speed = ""
     if timed:
         share = utilisation(trial.flops, trial.seconds, device_of(trial)[1], _precision(variant))
         peak = f", {share:.1%} of the peak" if share is not None else ""
-        told.append(f"{scaled(trial.flops / trial.seconds)}FLOP/s{peak}")
-    facts.metric("Training", duration(trial.seconds), ", ".join(told) or None, delta_color="off", delta_arrow="off",
-                 width="content")  # fmt: skip
-    speed = f"{trial.tokens / trial.seconds:,.0f} tokens/s" if timed else None
-    if trial.tokens:
-        facts.metric("Tokens", count(trial.tokens), speed, delta_color="off", delta_arrow="off", width="content")
+        speed = f"{scaled(trial.flops / trial.seconds)}FLOP/s{peak}"
+    # The arithmetic is unknown of the user's own trainer.
+    done = f"{scaled(trial.flops)}FLOP" if trial.flops else None
+    yield _with(f"{duration(trial.seconds)} of training", done, speed)
 
 
 def _links(record: StudyRecord, variant: VariantRecord, task: str) -> None:
@@ -304,8 +312,54 @@ def _same_seed(record: StudyRecord, variant: VariantRecord, seed: int) -> TrialR
     return None if key is None or name == variant.name else store().trials([key]).get(key)
 
 
-def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], variant: VariantRecord, trial: TrialRecord) -> None:
-    """Draw both losses beside the baseline's, and offer every recorded point."""
+def _among(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> dict[str, Maker]:
+    """Draw the trial among the other seeds of its variant and of the baseline, and return the figure as files."""
+    fresh = any(one.key == trial.key for one in record.confirm_trials)
+    names = dict.fromkeys((baseline_of(record, variant).name, variant.name))
+    plans = [one for one in (record.confirm_trials if fresh else record.planned) if one.variant in names]
+    metric, titles, trials = record.objective["metric"], variant_titles(record), store().trials([p.key for p in plans])
+    rows: list[Spec] = [
+        {"name": wrapped(titles[one.variant], PANEL_NAME), "seed": one.seed, "value": trials[one.key].metrics[metric],
+         "said": "this trial" if one.key == trial.key else ""}
+        for one in plans if one.key in trials and metric in trials[one.key].metrics
+    ]  # fmt: skip
+    if len(rows) < 2 or all(row["said"] == "" for row in rows):
+        return {}
+
+    def draw(palette: Palette) -> Spec:
+        looks, order = palette.variants(record), {wrapped(titles[name], PANEL_NAME): name for name in names}
+        x, y = names_of("name", list(order)), number("value", metric)
+        x["axis"] |= {"labelAngle": 0, "labelExpr": "split(datum.label, '\\n')"}
+        tone = by_look("name", {title: looks.get(name) or palette.look(0) for title, name in order.items()}, "color",
+                       legend=False)  # fmt: skip
+        tip = [{"field": key, "title": key} for key in ("seed", "value")]
+        this = [row for row in rows if row["said"]]
+        return layers(
+            [
+                mark("tick", rows, {"x": x, "y": {**y, "aggregate": "mean"}, **tone}, width=60, thickness=2),
+                mark("point", rows, {"x": x, "y": y, "tooltip": tip, **tone}, filled=False, size=60),
+                mark("point", this, {"x": x, "y": y, **tone}, size=130),
+                mark("text", this, {"x": x, "y": y, "text": {"field": "said"}}, align="left", dx=10),
+            ],
+            300,
+        )
+
+    others = "; ".join(f"{titles[name]}: {sum(p.variant == name for p in plans)} seeds" for name in names)
+    st.markdown(f"**{prose(f'{metric} of each seed')}**")
+    chart(draw, "trial-seeds", f"{metric} of this trial among the seeds of its variant and of the baseline. {others}")
+    st.caption("A line is the mean over the seeds.")
+    return figure_files(f"trial_{trial.key[:12]}_seeds", draw)
+
+
+def _curve(
+    record: StudyRecord,
+    points: tuple[CurvePoint, ...],
+    variant: VariantRecord,
+    trial: TrialRecord,
+    more: Mapping[str, Maker],
+) -> None:
+    """Draw both losses beside the baseline's, and offer every recorded point, with more files."""
+    st.markdown("**Loss by step**")
     losses = {"this trial": band([line(points)]), "its training loss": band([line(points, loss="train_loss")])}
     if (baseline := _same_seed(record, variant, trial.seed)) is not None:
         losses[BESIDE] = band([line(store().curves([baseline.key]).get(baseline.key, ()))])
@@ -337,7 +391,7 @@ def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], variant: Variant
     if log.open:
         log.dataframe(table, hide_index=True, placeholder=MISSING, alt="Every recorded point of the curve")
     files = table_files(f"trial_{trial.key[:12]}", table) | figure_files(f"trial_{trial.key[:12]}", draw)
-    export(files, "log")
+    export({**files, **more}, "log")
 
 
 def _usage(key: str) -> None:
