@@ -12,6 +12,8 @@ from ablate.analysis.answer_rows import AnswerRow
 
 _WIDTH, _LETTER = 244, 6.3
 """Of the pictures, and of a letter of the numbers above them, in pixels."""
+_ARROWS = {True: f"M{_WIDTH - 10} 7l9 6l-9 6z", False: "M10 7l-9 6l9 6z"}
+"""At the right end of the axis, or at the left one."""
 REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
 FURTHER = (6.0, 12.0)
@@ -187,26 +189,50 @@ def interval_svg(axis: Axis, row: Span | AnswerRow, *, colour: str, ink: str, ma
         ink: Of the lines at zero and at the margin.
         mark: Vega's name of the mark of the mean, so that verdicts differ by more than their colour.
     """
-    width, height, middle = _WIDTH, 26, 13.0
-    zero = _pixel(axis, axis.position(0.0))
-    parts = [f'<line x1="{zero}" x2="{zero}" y1="0" y2="{height}" stroke="{ink}"/>']
-    for side in (1, -1)[: 1 + axis.both]:
-        margin = _pixel(axis, axis.position(side * axis.margin))
-        begin, end = (margin, float(width)) if side * axis.worse > 0 else (0.0, margin)
-        parts += [
-            f'<rect x="{begin}" y="0" width="{end - begin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16"/>',
-            f'<line x1="{margin}" x2="{margin}" y1="0" y2="{height}" stroke="{ink}" stroke-dasharray="3 3"/>',
-        ]
+    middle, parts = 13.0, list[str]()
     if (span := axis.span(row)) is not None:
         first, mean, last = (_pixel(axis, position) for position in span)
         beyond = (span[0] < 0, span[2] > 1)
         at_left, at_right = beyond if axis.worse > 0 else beyond[::-1]
         parts.append(f'<line x1="{first}" x2="{last}" y1="{middle}" y2="{middle}" stroke="{colour}" stroke-width="3"/>')
         if at_right:
-            parts.append(f'<path d="M{width - 10} {middle - 6}l9 6l-9 6z" fill="{colour}"/>')
+            parts.append(f'<path d="{_ARROWS[True]}" fill="{colour}"/>')
         if at_left:
-            parts.append(f'<path d="M10 {middle - 6}l-9 6l9 6z" fill="{colour}"/>')
+            parts.append(f'<path d="{_ARROWS[False]}" fill="{colour}"/>')
         if 0 <= span[1] <= 1:
             parts.append(f'<path d="{outline(mark)}" transform="translate({mean} {middle})" fill="{colour}"/>')
+    return _on_axis(axis, parts, ink)
+
+
+def seeds_svg(axis: Axis, differences: Sequence[float], *, colour: str, ink: str) -> str:
+    """A circle for each difference where `interval_svg` draws the means; at the end of the axis for what lies beyond.
+
+    Args:
+        colour: Of the circles, as #rrggbb.
+        ink: Of the lines at zero and at the margin.
+    """
+    places = [axis.position(axis.worse * one) for one in differences]
+    circles = [
+        f'<circle cx="{_pixel(axis, place)}" cy="13" r="4.5" fill="{colour}" fill-opacity="0.45" stroke="{colour}"/>'
+        for place in places if 0 <= place <= 1
+    ]  # fmt: skip
+    if any(place > 1 for place in places):
+        circles.append(f'<path d="{_ARROWS[axis.worse > 0]}" fill="{colour}"/>')
+    if any(place < 0 for place in places):
+        circles.append(f'<path d="{_ARROWS[axis.worse < 0]}" fill="{colour}"/>')
+    return _on_axis(axis, circles, ink)
+
+
+def _on_axis(axis: Axis, parts: Sequence[str], ink: str) -> str:
+    """A picture of a row, with the lines at zero and at the margin behind it."""
+    width, height, zero = _WIDTH, 26, _pixel(axis, axis.position(0.0))
+    behind = [f'<line x1="{zero}" x2="{zero}" y1="0" y2="{height}" stroke="{ink}"/>']
+    for side in (1, -1)[: 1 + axis.both]:
+        margin = _pixel(axis, axis.position(side * axis.margin))
+        begin, end = (margin, float(width)) if side * axis.worse > 0 else (0.0, margin)
+        behind += [
+            f'<rect x="{begin}" y="0" width="{end - begin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16"/>',
+            f'<line x1="{margin}" x2="{margin}" y1="0" y2="{height}" stroke="{ink}" stroke-dasharray="3 3"/>',
+        ]
     box = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join(parts)}</svg>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join((*behind, *parts))}</svg>'

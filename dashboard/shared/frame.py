@@ -84,6 +84,26 @@ table.trials tr:not(.of) td { height: 1.75rem; }
 table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
 @media (max-width: 640px) { .scrolled table.answer { font-size: 0.8rem; } .scrolled td:first-child { min-width: 5rem; }
     table.trials tr:not(.of) small { display: inline !important; } }
+.variants { font-size: 0.9rem; font-variant-numeric: tabular-nums; }
+.variants :is(.head, .of, .trial) { display: grid; gap: 0.75rem; align-items: center; min-height: 2rem;
+    padding: 0.1rem 0; grid-template-columns: minmax(0, 1fr) 244px 7.5rem 5rem 5.5rem 3.5rem 5rem;
+    border-bottom: 1px solid rgba(128, 140, 155, 0.3); }
+.variants .head { font-size: 0.8rem; }
+.variants summary { cursor: pointer; }
+.variants summary .change::before { content: "▸ "; }
+.variants [open] summary .change::before { content: "▾ "; }
+.variants div.of .change { padding-left: 0.9rem; }
+.variants .trial .change { padding-left: 2rem; }
+.variants .of :is(.number, a) { font-weight: 600; }
+.variants .number { text-align: right; white-space: nowrap; }
+.variants a { color: inherit; text-decoration-color: rgba(128, 140, 155, 0.8); }
+.variants img { display: block; width: 244px; }
+.variants small.narrow { display: none; }
+@media (max-width: 900px) {
+    .variants :is(.head, .of, .trial) { grid-template-columns: minmax(0, 1fr) 7.2rem 3.6rem; gap: 0.3rem; }
+    .variants .wide { display: none; }
+    .variants small.narrow { display: block; }
+}
 ul.claims { list-style: none; margin: 0; padding: 0; }
 ul.claims li { padding: 0.45rem 0; margin: 0; border-top: 1px solid rgba(128, 140, 155, 0.35); }
 ul.claims summary { cursor: pointer; margin-left: 1rem; list-style-position: outside; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,17 +15,18 @@ import streamlit as st
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import OF_VARIANTS, AnswerRow, GroupKey
 from ablate.analysis.changes import setting_titles
-from ablate.analysis.numbers import MISSING, count, duration, fixed, plural
+from ablate.analysis.numbers import MISSING, count, counted, fixed, listed, plural
 from ablate.analysis.runs import baselines_of
 from ablate.render.document import names_note
-from ablate.render.figures.style import Palette
+from ablate.render.figures.style import DRAWN_AS, Palette
 from ablate.render.formats.html import holds_alone, marked_verdict
+from ablate.render.interval import Axis, axis_svg, seeds_svg
 from ablate.roles import TrialRole
 from ablate.spec.suite import at_task
 from ablate.stats import mean_interval
 from ablate.store import TrialState
-from dashboard.shared.evidence import UNPROVEN, WHY, show_headline
-from dashboard.shared.exports import Card, cards, dark, export, is_narrow, table_files
+from dashboard.shared.evidence import UNPROVEN, WHY
+from dashboard.shared.exports import Card, cards, dark, export, image, is_narrow, table_files
 from dashboard.shared.frame import address, begin_page, link
 from dashboard.shared.results import (
     KEY,
@@ -56,6 +58,8 @@ LESS = ("parameters", "tokens", "FLOP", "attempts", "ended")
 DIFFERENCE = "The objective minus that of the baseline with the same seed"
 ROLES = [TrialRole.CONFIRMATION, TrialRole.COMPARISON, TrialRole.TUNING, TrialRole.TIMING, TrialRole.STAGE]
 """In the order in which variants are shown."""
+SCOUTS, FEW = [role.value for role in TrialRole if role.scouts], 3
+"""Roles of trials that are never compared; and how many variants are too many to be open at once."""
 WIDEST = 320
 """Pixels of the column of variants."""
 Judged = tuple[GroupKey, AnswerRow]
@@ -81,7 +85,7 @@ def _live(study: str) -> None:
     known = judged(study)
     if grouped:
         with headline:
-            show_headline(answer(study))
+            st.markdown(f"**{prose(found_words(table[~table[ROLE].isin(SCOUTS)], known))}**")
         rows = by_variant(rows, [*baselines_of(read_record(study)).values(), *known])
     pages = max(1, -(-len(rows) // ROWS))
     page = 1
@@ -90,7 +94,8 @@ def _live(study: str) -> None:
     which = f", page {page:,} of {pages:,}" if pages > 1 else ""
     head = st.container(horizontal=True, vertical_alignment="center")
     how = "" if is_narrow() or grouped else "; a click on one gives a link to it, on a heading sorts by it"
-    head.caption(f"{len(rows):,} of {len(table):,} trials{which}{how}", width="content")
+    if not grouped or len(rows) < len(table):
+        head.caption(f"{len(rows):,} of {len(table):,} trials{which}{how}", width="content")
     here = rows.iloc[(page - 1) * ROWS : page * ROWS]
     shown = _ordered(here)
     if shown.empty:
@@ -130,12 +135,24 @@ def by_variant(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return rows.loc[keys.sort_values([ROLE, NAME, SEED], kind="stable").index]
 
 
+def found_words(table: pd.DataFrame, known: Mapping[str, Judged]) -> str:
+    """How many variants have which verdict, and how many trials ended how, in a sentence."""
+    verdicts = Counter(key for key, _ in known.values())
+    states = Counter(map(str, table[STATE]))
+    finished = states.pop(TrialState.FINISHED, 0)
+    ended = [f"{finished:,} of {len(table):,} trials finished", *counted(states.items())]
+    ended = ended if states else [f"all {plural(len(table), 'trial')} finished"]
+    judged_so = ", ".join(counted(verdicts.items())) or "no verdict yet"
+    return f"Beside the baseline: {judged_so}. {listed(ended).capitalize()}."
+
+
 def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[str, Judged]) -> None:
-    """Each variant with its mean and its verdict, its trials below it; what is never compared behind a click."""
-    scouts = here[ROLE].isin([role.value for role in TrialRole if role.scouts])
+    """Each variant with its mean and its verdict, its trials behind a click; below what is never compared."""
+    scouts = here[ROLE].isin(SCOUTS)
     compared, decimals, metric = here[~scouts], max(3, answer(study).decimals), str(table.columns[2])
     fresh = {row.name for row in report(study).variants if row.confirmed}
-    title = read_record(study).objective["metric"]
+    title, of = read_record(study).objective["metric"], answer(study, next(iter(report(study).tasks), ""))
+    axis = Axis.of_picture(of)
     if len(compared):
         groups, judged_here = [], list[Judged]()
         for (role, name), trials in compared.groupby([ROLE, NAME], sort=False):
@@ -143,10 +160,9 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
             verdict = known.get(name) if (role == TrialRole.CONFIRMATION) == (name in fresh) else None
             judged_here += [verdict] if verdict else []
             lines = [_line(row, metric, decimals) for row in trials.to_dict("records")]
-            groups.append((_head(all_of_it, verdict, metric, decimals), lines if len(all_of_it) > 1 else []))
-        of = answer(study, next(iter(report(study).tasks), ""))
-        st.caption(prose(how_to_read(judged_here, of, timed=bool(table["seconds"].notna().any()))))
-        st.html(group_table(groups, title))
+            groups.append((_head(all_of_it, verdict, metric, decimals, axis), lines if len(all_of_it) > 1 else []))
+        st.html(group_table(groups, title, image(axis_svg(axis, Palette(dark()).ink))))
+        st.caption(prose(how_to_read(judged_here, of)))
         if names := names_note(answer(study)):
             st.caption(prose(names))
     if scouts.any():
@@ -155,16 +171,15 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
             st.html(group_table([(None, lines)], title))
 
 
-def how_to_read(judged_here: Sequence[Judged], of: Answer, *, timed: bool = True) -> str:
+def how_to_read(judged_here: Sequence[Judged], of: Answer) -> str:
     """What the numbers of the table are, and those of its marks that these rows have."""
     rows = [row for _, row in judged_here]
     said = (
-        f"{of.metric}: {'lower' if of.worse > 0 else 'higher'} is better; ± is half the 95 % interval of the mean over "
-        "seeds. vs baseline: the difference, paired by seed. 95 % bound: what the verdict rests on; the margin is "
-        f"{of.margin:g}."
+        "A circle is a seed minus the baseline's with the same seed, an arrow one beyond the axis; vs baseline is "
+        f"their mean. {of.metric}: "
+        f"{'lower' if of.worse > 0 else 'higher'} is better; ± is half the 95 % interval of the mean over "
+        f"seeds. 95 % bound: what the verdict rests on; the margin is {of.margin:g}."
     )
-    if timed:
-        said += " training: the time of a trial; those trained together, as one pack, share it equally."
     if any(map(holds_alone, rows)):
         said += " *: true alone, not jointly with the other verdicts."
     if any(key == "unproven" for key, _ in judged_here):
@@ -173,45 +188,46 @@ def how_to_read(judged_here: Sequence[Judged], of: Answer, *, timed: bool = True
     return said + (f" {more}: about so many more would decide." if more else "")
 
 
-def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: int) -> tuple[str, ...]:
-    """The cells of a variant: verdict and name, mean, difference, bound, how many trials have ended, size and time.
+def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: int, axis: Axis) -> tuple[str, ...]:
+    """The cells of a variant: verdict and name, its seeds as circles, mean, difference, bound, seeds and size.
 
     Args:
         trials: All that it has in this role.
         verdict: On it, if it rests on these trials.
         metric: The column of the objective.
         decimals: With how many its values are written.
+        axis: Of the circles.
     """
     first, values = trials.iloc[0], trials[metric].dropna()
     finished = int((trials[STATE] == TrialState.FINISHED).sum())
     lost = trials[STATE].isin([TrialState.DIVERGED, TrialState.PRUNED]).any()
-    mean = MISSING
+    mean, palette = MISSING, Palette(dark())
     if len(values) and not lost and all(map(math.isfinite, values)):
         interval = mean_interval(map(float, values))
         mean = fixed(interval.mean, decimals)
         if interval.low is not None and interval.high is not None:
             mean += f" ± {(interval.high - interval.low) / 2:.{decimals}f}"
     difference = trials[VERSUS].mean() if trials[VERSUS].notna().all() else None
-    name, bound, mark = html.escape(first[VARIANT]), "", ""
+    name, bound, mark, colour = html.escape(first[VARIANT]), "", "", palette.grey
     if first[ROLE] == TrialRole.CONFIRMATION:
         name += " <small>on fresh seeds</small>"
     leads = address("trial", trial=str(first[KEY])) if len(trials) == 1 else ""
     if verdict is not None:
         key, row = verdict
-        difference, bound = row.difference, html.escape(row.bound_text)
-        mark = f"{marked_verdict(key, row, Palette(dark()).verdict)} "
+        difference, bound, colour = row.difference, html.escape(row.bound_text), palette.verdict(DRAWN_AS[key]).colour
+        mark = f"{marked_verdict(key, row, palette.verdict)} "
         leads = leads or address(**{WHY: first[NAME]})
     if leads:
         name = f'<a href="{html.escape(leads)}">{name}{f", seed {first[SEED]}" * (len(trials) == 1)}</a>'
     size = MISSING if pd.isna(first["parameters"]) else count(int(first["parameters"]))
-    took, single = trials["seconds"].sum(min_count=1), len(trials) == 1
-    state = first[STATE] if single else f"{finished} of {len(trials)} finished"
-    time = MISSING if pd.isna(took) else duration(took)
-    told = f"95 % bound {bound}" if bound[:1] in ("≤", "≥") else bound
-    known = (told, "" if size == MISSING else f"{size} parameters", state, "" if time == MISSING else time)
+    seeds = f"{finished} of {len(trials)}" if finished < len(trials) else f"{finished}"
+    short = f"{seeds} finished" if finished < len(trials) else ""
+    known = (bound, "" if size == MISSING else f"{size} parameters", short)
+    apart = [float(one) for one in trials[VERSUS].dropna() if math.isfinite(one)]
+    drawn = image(seeds_svg(axis, apart, colour=colour, ink=palette.ink)) if apart else ""
     return (
-        f'{mark}{name}<small class="narrow"> {" · ".join(filter(None, known))}</small>', mean,
-        fixed(difference, decimals, sign=True), bound, state, size, time,
+        f'{mark}{name}<small class="narrow"> {" · ".join(filter(None, known))}</small>', drawn, mean,
+        fixed(difference, decimals, sign=True), bound, seeds, size,
     )  # fmt: skip
 
 
@@ -219,36 +235,38 @@ def _line(row: Mapping[str, Any], metric: str, decimals: int, *, named: bool = F
     """The cells of a trial, which lead to it."""
     value, versus = (None if pd.isna(row[name]) else float(row[name]) for name in (metric, VERSUS))
     title = f"{html.escape(row[VARIANT])}, seed {row[SEED]}" if named else f"seed {row[SEED]}"
-    took = MISSING if pd.isna(row["seconds"]) else f"{row['seconds']:.1f} s"
-    known = ("" if row[STATE] == TrialState.FINISHED else row[STATE], "" if took == MISSING else took)
-    below = " · ".join(filter(None, known))
+    state = "" if row[STATE] == TrialState.FINISHED else row[STATE]
     return (
-        f'<a href="{html.escape(address("trial", trial=str(row[KEY])))}">{title}</a><small class="narrow"> {below}'
-        "</small>", fixed(value, decimals),
-        fixed(versus, decimals, sign=True), "", row[STATE], "", took,
+        f'<a href="{html.escape(address("trial", trial=str(row[KEY])))}">{title}</a> <small>{state}</small>', "",
+        fixed(value, decimals), fixed(versus, decimals, sign=True), "", "", "",
     )  # fmt: skip
 
 
-def group_table(groups: Sequence[tuple[tuple[str, ...] | None, Sequence[tuple[str, ...]]]], metric: str) -> str:
-    """A table of variants with the cells of their trials below them, all as HTML; narrow windows show its first half.
+def group_table(
+    groups: Sequence[tuple[tuple[str, ...] | None, Sequence[tuple[str, ...]]]], metric: str, axis: str = ""
+) -> str:
+    """Rows of variants that open to those of their trials, all as HTML; narrow windows show fewer cells.
 
     Args:
         groups: The cells of a variant, None for none, and those of its trials.
         metric: What is compared.
+        axis: What stands above the circles.
     """
-    titles = ("variant, trials", html.escape(metric), "vs baseline", "95 % bound", "state", "parameters", "training")
-    kinds = ("change", "number", "number", "number wide", "wide", "number wide", "number wide")
+    titles = ("variant, trials", axis, html.escape(metric), "vs baseline", "95 % bound", "seeds", "parameters")
+    kinds = ("change", "wide", "number", "number", "number wide", "number wide", "number wide")
 
-    def line(cells: Sequence[str], tag: str, which: str = "") -> str:
-        shown = (f'<{tag} class="{kind}">{cell}</{tag}>' for kind, cell in zip(kinds, cells, strict=True))
-        return f"<tr{which}>{''.join(shown)}</tr>"
+    def line(cells: Sequence[str], tag: str, kind: str) -> str:
+        shown = (f'<span class="{kind}">{cell}</span>' for kind, cell in zip(kinds, cells, strict=True))
+        return f'<{tag} class="{kind}">{"".join(shown)}</{tag}>'
 
-    body = "".join(
-        ("" if head is None else line(head, "td", ' class="of"')) + "".join(line(cells, "td") for cells in trials)
-        for head, trials in groups
-    )
-    head = line(titles, "th")
-    return f'<table class="answer trials" aria-label="Trials"><thead>{head}</thead><tbody>{body}</tbody></table>'
+    def group(head: tuple[str, ...] | None, trials: Sequence[tuple[str, ...]]) -> str:
+        below = "".join(line(cells, "div", "trial") for cells in trials)
+        if head is None or not trials:
+            return below if head is None else line(head, "div", "of")
+        return f"<details{' open' * (len(groups) < FEW)}>{line(head, 'summary', 'of')}{below}</details>"
+
+    body = "".join(group(*one) for one in groups)
+    return f'<div class="variants" role="region" aria-label="Trials">{line(titles, "div", "head")}{body}</div>'
 
 
 def _picked(shown: pd.DataFrame, wish: Filter) -> dict[str, Any] | None:

@@ -71,10 +71,6 @@ def test_a_narrow_dark_screen(page: Page) -> None:
     page.tab.wait_for_function(light)  # an observer of the page sets it after the colours have changed
 
 
-START_IN_VIEW = """() => [...document.querySelectorAll('[data-testid=stBaseButton-primary]')].some(
-    button => button.innerText.includes('Start this study') && button.getBoundingClientRect().top < innerHeight)"""
-
-
 def test_a_phone_shows_rows_as_links_and_what_comes_first_at_the_top(page: Page, shown: dict[str, Any]) -> None:
     page.tab.set_viewport_size({"width": 390, "height": 844})
     page.open("/trials?study=tiny&by=val_loss&desc=true")
@@ -104,7 +100,7 @@ def test_a_phone_shows_rows_as_links_and_what_comes_first_at_the_top(page: Page,
     assert headline.evaluate("all => parseFloat(getComputedStyle(all).fontSize)") < 24, "rows begin on the first screen"
     page.check_accessibility()
     page.open("/design")
-    page.tab.wait_for_function(START_IN_VIEW)  # once the page knows how narrow it is
+    page.tab.get_by_role("button", name="Start this study").wait_for()
     page.settle()
     assert page.main.get_by_role("textbox", name="question").input_value(), (
         "its width interrupts the first run, which set the values"

@@ -118,17 +118,15 @@ def test_what_no_fresh_seed_has_tried_is_a_click_away_from_the_answer(confirmed:
 def test_trials_stand_below_their_variant_with_its_mean_and_its_verdict(confirmed: Path, shown: Shown) -> None:
     page = shown("trials", confirmed, study="found")
     (table,) = (one.proto.body for one in page.get("html") if 'aria-label="Trials"' in one.proto.body)
-    lines = [re.sub("<[^>]*>", " ", line).split() for line in table.split("<tr")[2:]]
-    heads = [line for line in lines if "seed" not in line[1:2]]
-    assert [" ".join(line) for line in heads if "fresh" in line][1].startswith('class="of"> ▲ better')
+    heads = [re.sub("<[^>]*>", " ", line).split() for line in re.findall('class="of">(.*?)</(?:summary|div)>', table)]
+    assert [" ".join(line) for line in heads if "fresh" in line][1].startswith("▲ better")
     fresh = next(line for line in heads if "better" in line)
     losses = [3.0 - 0.49, 3.2 - 0.5, 3.1 - 0.51]
     low, high = scipy.stats.t.interval(0.95, 2, np.mean(losses), scipy.stats.sem(losses))
     told = " ".join(fresh)
     assert f"{np.mean(losses):.3f} ± {(high - low) / 2:.3f} -0.500" in told
-    assert "3 of 3 finished" in told
-    assert re.search(r'class="narrow">[^<]*9 parameters · 3 of 3 finished · 27 s<', table), "on a phone, too"
-    assert len(re.findall(r"seed \d+</a><small class=.narrow.> 9.0 s<", table)) == 6, "and the time of each trial"
+    assert told.endswith(" 3 9"), "seeds and parameters"
+    assert re.search(r'class="narrow">[^<]*9 parameters<', table), "on a phone, too"
     selected = [line for line in heads if "fresh" not in line]
     assert len(selected) == 3
     assert sum("better" in line for line in heads) == 1, "the seeds that selected it carry no verdict"
@@ -204,13 +202,12 @@ def test_trial_opens_on_what_failed_or_else_on_the_strongest_finding(tmp_path: P
     assert (page.selectbox(key="variant").value, page.selectbox(key="seed").value) == ("a", "1")
 
 
-def test_the_marks_of_the_table_are_explained_above_it_if_it_has_them() -> None:
+def test_the_marks_of_the_table_are_explained_if_it_has_them() -> None:
     alone: Any = SimpleNamespace(bound=0.1, jointly=False, verdict="worse", bound_text="≥ +0.1")
     unknown: Any = SimpleNamespace(bound=None, jointly=False, verdict="undecided", bound_text="+12 seeds")
     answer: Any = SimpleNamespace(metric="score", worse=-1, margin=0.05)
     first, second = how_to_read([("worse", alone)], answer), how_to_read([("unproven", unknown)], answer)
-    assert first.startswith("score: higher is better")
-    assert ("training:" in first, "training:" in how_to_read([], answer, timed=False)) == (True, False)
+    assert "score: higher is better" in first
     assert ("*: true alone" in first, "Unproven:" in first, "seeds: about" in first) == (True, False, False)
     assert ("*: true alone" in second, "Unproven:" in second) == (False, True)
     assert "+12 seeds: about so many more would decide." in second

@@ -331,7 +331,9 @@ def _conclusion(findings: Findings) -> str:
 
 def _made(findings: Findings) -> list[str]:
     """Where and how it was measured, in a few short lines; the report has the versions."""
-    places = {f"{where.device}, {where.host}" for where in findings.environments}
+    known = [(where.device, where.host, where.git_commit and f"git {where.git_commit[:12]}")
+             for where in findings.environments]  # fmt: skip
+    places = {", ".join(filter(None, one)) for one in known}
     commands = {where.command for where in findings.environments} - {""}
     return [text[:240] for text in (*sorted(places)[:2], *sorted(commands)[:2])]
 
