@@ -118,13 +118,11 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     seconds = further * sum(trained) if report.baseline.finished else None
     arguments = ("resume", report.record.name, "--seeds", seeds)
     each = " each" if len(settled) > 1 else ""
-    more = f"more {report.unit}"
-    limit = f"{more}s" if report.rule.relative else f"at most {plural(int(most), more)}"
     which = f"{len(settled)} of {plural(len(undecided), 'undecided comparison')}"
     if len(undecided) == 1:
         which = new_part(undecided[0].change.words) or undecided[0].name
-    chances = f"do so with a chance of {in_percent(chance)}{each}"
-    purpose = f"may settle {which} with {limit}: about {further} {chances}"
+    more = plural(further, f"more {report.unit}")
+    purpose = f"may settle {which}: about {more} would do so with a chance of {in_percent(chance)}{each}"
     yield NextStep(arguments, purpose, seconds)
 
 

@@ -310,10 +310,10 @@ def show_next_steps(answer: Answer, title: str = "What next?") -> None:
 
 
 def _seeds_meant(step: NextStep) -> str:
-    """What two numbers of seeds mean, as a sentence; empty without them."""
+    """Where two numbers of seeds end, as a sentence; empty without them."""
     seeds = dict(zip(step.arguments, step.arguments[1:], strict=False)).get("--seeds", "")
-    least, several, most = seeds.partition(":")
-    return f" `--seeds {seeds}`: {least} seeds of each variant, up to {most} of what is undecided." if several else ""
+    _, several, most = seeds.partition(":")
+    return f" It ends once that is settled, at {most} seeds at the latest." if several else ""
 
 
 def _label(step: NextStep) -> str:

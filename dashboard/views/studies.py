@@ -49,6 +49,8 @@ WORDS = {"question": 195, "answer": 375}
 """Widths of the columns of sentences, in pixels."""
 TALLEST, LONGEST = 84, 220
 """Pixels of a row of four lines, and characters that they hold."""
+MEANINGS = {"not needed": "not worse by the margin", "needed": "worse by more than the margin"}
+"""What groups have in common that share a mark."""
 HIDDEN = ("best", "simplest", "cost", "trials")
 """Columns that only the menu of the table and the download show."""
 PAGE = 15
@@ -136,24 +138,33 @@ def _table(words: str, state: str, starred: bool) -> None:
 
 def _legend(found: Collection[GroupKey]) -> None:
     """What the marks of these groups mean."""
-    palette, labels = Palette(dark()), dict[Look, list[str]]()
+    palette, labels, meanings = Palette(dark()), dict[Look, list[str]](), dict[Look, str]()
     for key in TITLES:
         if key in found:
-            labels.setdefault(palette.verdict(DRAWN_AS[key]), []).append(key)
+            look = palette.verdict(DRAWN_AS[key])
+            labels.setdefault(look, []).append(key)
+            meanings[look] = MEANINGS.get(DRAWN_AS[key], "")
     said = " ".join(
         f'<span style="white-space: nowrap"><span style="color: {look.colour}">{character(look)}</span> '
-        f"{html.escape(' or '.join(keys))}</span>"
+        f"{html.escape(_shared(keys, meanings[look]))}</span>"
         for look, keys in labels.items()
     )
     if said:
         st.html(f"<small>Verdicts: {said}</small>")
 
 
+def _shared(keys: Sequence[str], meaning: str) -> str:
+    """What the mark of these groups says: of several what they have in common, before their names."""
+    said = " or ".join(filter(None, (", ".join(keys[:-1]), keys[-1])))
+    return f"{meaning} ({said})" if meaning and len(keys) > 1 else said
+
+
 def _card(row: Mapping[Hashable, Any], at: str, study: str) -> Card:
     state = "" if row["state"] == "complete" else f"{row['state']}, {row['trials']} trials"
     said = " · ".join(filter(None, (row.get("store"), state, row["lost"], row["tags"])))
+    drawn = row["verdicts"] if pd.notna(row["verdicts"]) else ""
     return Card(f"{row['★']} {study}".strip(), address("answer", **choice(at, study)), (str(row["question"]), said),
-                row["verdicts"] or "", str(row["answer"]))  # fmt: skip
+                drawn, str(row["answer"]))  # fmt: skip
 
 
 def _chooser(
