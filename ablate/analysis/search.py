@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.analysis.answer import Answer
 from ablate.analysis.changes import setting_titles, setting_words
-from ablate.analysis.numbers import fixed, listed
+from ablate.analysis.numbers import fixed, listed, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
 from ablate.store.records import StudyRecord
@@ -78,17 +78,17 @@ def which_seeds(
     best = best_confirmed(report, answer)
     if best is None:
         return ""
-    decimals, told, metric = max(3, answer.decimals), list[tuple[str, str]](), report.metric
+    decimals, told, metric = max(3, answer.decimals), list[tuple[list[str], str]](), report.metric
     for of in (runs, fresh):
         pairs = seed_pairs(of[baselines_of(report.record)[best]].values(metric), of[best].values(metric))
         if pairs:
             other, own = (fixed(value, decimals) for value in pairs["mean"])
-            seeds = [name.removeprefix("seed ") for name in pairs][:-1]
-            told.append((f"seed{'s' * (len(seeds) > 1)} {listed(seeds)}", f"{own}, the baseline {other}"))
+            told.append(([name.removeprefix("seed ") for name in pairs][:-1], f"{own}, the baseline {other}"))
     if len(told) < 2:
         return ""
     (chose, of_chose), (confirm, of_fresh) = told
     return (
-        f"Drawn: {chose}, which chose the best point and so flatters it ({of_chose}). The answer rests on fresh "
-        f"{confirm} alone ({of_fresh})."
+        f"Drawn: seed{'s' * (len(chose) > 1)} {listed(chose)}, which chose the best point and so flatter"
+        f"{'s' * (len(chose) == 1)} it ({of_chose}). The answer rests on {plural(len(confirm), 'fresh seed')} alone "
+        f"({of_fresh})."
     )

@@ -382,7 +382,7 @@ def draw_pair(trials: list[SearchTrial], names: tuple[str, str], metric: str, pa
     ]  # fmt: skip
     low, high, cut = near_range([trial.value for trial in trials])
     scheme = {"scheme": {"name": "cividis", "extent": [0.5, 1] if palette.dark else [0, 0.85]}}
-    scale = {**scheme, "domain": [low, high], "clamp": True}
+    scale = {**scheme, "domain": [low, high], "clamp": True, "reverse": palette.dark}
     title = f"{metric}{', with all beyond at its ends' * cut}"
     colour = {"field": "value", "type": "quantitative", "scale": scale, "legend": {"title": title, "titleLimit": 400}}
     x, y = (_parameter(axis, [row[axis] for row in rows], name) for axis, name in zip("xy", names, strict=True))

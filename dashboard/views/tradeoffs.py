@@ -102,7 +102,7 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
     with st.expander("How to read this"):
         unproven = f" {UNPROVEN}" * ("unproven" in keys.values())
         names = names_note(results.answer(study), " ".join(front.titles.values()))
-        st.markdown(prose(f"{what_it_says(front)}{unproven} {names}"))
+        st.caption(prose(f"{what_it_says(front)}{unproven} {names}"))
     draw = partial(draw_front, front, keys)
     export(table_files(f"{study}_front", table) | figure_files(f"{study}_front", draw), "front")
     _block(study, record, front, keys)

@@ -413,10 +413,9 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
 
     def span(one: Removal, *, chose: bool = False) -> Span:
         confirmation = None if chose or not one.on_path else fresh.get(one.standing.variant)
+        paired, ends = one.standing.difference, one.bounds
         if confirmation is not None:
             paired, ends = confirmation.difference, deciding_bounds(confirmation.verdict, path.direction)
-        else:
-            paired, ends = one.standing.difference, one.bounds
         known = paired is not None and one.verdict.word != "diverged"
         low, high = (None, None) if ends is None else (ends.low, ends.high)
         return Span(paired.difference if paired and known else None, low, high)
