@@ -162,9 +162,8 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
             lines = [_line(row, metric, decimals) for row in trials.to_dict("records")]
             groups.append((_head(all_of_it, verdict, metric, decimals, axis), lines if len(all_of_it) > 1 else []))
         st.html(group_table(groups, title, image(axis_svg(axis, Palette(dark()).ink))))
-        st.caption(prose(how_to_read(judged_here, of)))
-        if names := names_note(answer(study)):
-            st.caption(prose(names))
+        with st.expander("How to read this"):
+            st.markdown(prose(f"{how_to_read(judged_here, of)} {names_note(answer(study))}"))
     if scouts.any():
         with st.expander(f"{plural(int(scouts.sum()), 'trial')} that tune or time, and are never compared"):
             lines = [_line(row, metric, decimals, named=True) for row in here[scouts].to_dict("records")]

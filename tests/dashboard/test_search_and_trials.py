@@ -194,7 +194,7 @@ def test_trial_opens_on_what_failed_or_else_on_the_strongest_finding(tmp_path: P
     opened = shown("trial", tmp_path / "s.db", study="fine")
     assert opened.selectbox(key="variant").value == "b"
     for page in (opened, *(shown(view, tmp_path / "s.db", study="fine") for view in ("trials", "tradeoffs"))):
-        told = " ".join(one.value for one in page.caption).replace("\\", "")
+        told = " ".join(one.value for one in (*page.caption, *page.markdown)).replace("\\", "")
         assert "`SAS`: no attention skip" in told, "a name is explained as the space does"
     ended[4] = Ended("a", 1, None, TrialState.FAILED)
     write_study(tmp_path / "s.db", "broken", variants_of(sizes, 10), ended)
