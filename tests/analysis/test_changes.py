@@ -245,6 +245,7 @@ def test_titles_say_what_a_variant_is_and_no_two_are_alike() -> None:
     ("names", "said"),
     [
         (("baseline@rung=2", "norm=none@rung=2", "norm=none@rung=10"), "no normalisation on the largest rung"),
+        (("baseline@rung=2", "norm=none@rung=10", "norm=none@rung=2"), "no normalisation on rung 2"),
         (("baseline@task=copy", "norm=none@task=recall", "norm=none@task=copy"), "no normalisation on copy"),
         (("baseline", "norm=none", "norm=none@model.width=64"), "no normalisation at width 64"),
         (

@@ -202,6 +202,13 @@ def test_claims_name_a_task_or_are_about_the_mean(values: Values) -> None:
 def test_the_matrix_calls_variants_as_the_rows_above_it_do(values: Values) -> None:
     answer = answer_of(read_study(suite(values), "a_study"))
     assert answer.suite is not None
+    for cell, low, high in (
+        (cell, cell.score_low, cell.score_high) for row in answer.suite.rows for cell in row.cells.values()
+    ):
+        assert low is not None
+        assert high is not None
+        assert cell.score == pytest.approx((low + high) / 2)
+        assert low < high
     rows = tuple(replace(row, words=f"the change of {row.variant}") for row in answer.suite.rows)
     shown = matrix(replace(answer, suite=replace(answer.suite, rows=rows))).groups[0]
     assert [row[0] for row in shown] == [row.words for row in rows]
@@ -220,9 +227,13 @@ def test_answer_of_twelve_variants_on_six_tasks_fits_a_screen() -> None:
     names = ["baseline", *(f"a_long_name_{number}" for number in range(11))]
     tasks = ["recall", "copy", "parity"]
     store = suite(drawn(np.random.default_rng(2), {name: dict.fromkeys(tasks, 0.8) for name in names}))
-    lines = answer_text(answer_of(read_study(store, "a_study")), 80).splitlines()
+    answer = answer_of(read_study(store, "a_study"))
+    lines = answer_text(answer, 80).splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
+    for group in answer.groups:
+        worst = [row.bound for row in group.rows]
+        assert worst == sorted(worst, key=lambda bound: -(bound or 0))  # an accuracy: the lower, the worse
 
 
 def test_rates_that_differ_between_tasks_are_shown_for_each_task(values: Values) -> None:
