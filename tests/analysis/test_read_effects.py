@@ -22,7 +22,7 @@ from ablate.analysis.effects import (
     setting_means,
 )
 from ablate.analysis.fairness import Tried, Tuned, Tuning
-from ablate.analysis.headline import number_of_pairs
+from ablate.analysis.headline import average_sentence, number_of_pairs
 from ablate.analysis.status import read_overview
 from ablate.analysis.study import read_study
 from ablate.render.figures.effects import draw_means, draw_pairs, draws_pairs
@@ -313,6 +313,7 @@ def test_what_a_question_asks_for_comes_first() -> None:
         assert headline[0].startswith("value=off and norms=off interact: together worse") == (first == "norms")
         other = "1 other pair interacts: skips=off with value=off (+0.9"
         assert any(said.startswith(other) for said in headline) == (first == "norms"), "no interaction is left out"
+        assert headline.count(average_sentence(found)) == 1
         drawn = effects_table(found, 9, PAPER)
         assert (drawn.index("Two together") < drawn.index("Each by itself")) == (first == "norms")
         assert read_overview(made, "a_study").verdicts == ("worse", "worse", "undecided"), "averages"

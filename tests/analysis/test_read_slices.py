@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,8 +16,9 @@ from fake_store import FakeStore, fake_store
 from ablate.analysis import read_study
 from ablate.analysis.columns import columns, legend
 from ablate.analysis.runs import read_runs
-from ablate.analysis.search import search_words
+from ablate.analysis.search import SAMPLERS, search_words
 from ablate.analysis.slices import depths_of, is_logarithmic, read_slices
+from ablate.designs.search import SamplerName
 from ablate.render.as_json import study_json
 
 
@@ -59,6 +60,7 @@ def test_a_search_has_points_that_stand_alone() -> None:
     (found,) = read_slices(made, "a_study")
     assert found.scattered
     assert sum(len(line.points) for line in found.lines) == 9  # where the baseline stands is not known
+    assert set(SAMPLERS) == set(get_args(SamplerName))
     of_switches, of_ranges = "b (on, off); a (on, off); ", "width (8 to 128)."
     for sampler, among in (("random", f"chance from: {of_switches}"), ("cmaes", "CMA-ES from: "), ("other", "")):
         record = replace(made.record, space={**made.record.space, "design": {**design, "sampler": sampler}})
