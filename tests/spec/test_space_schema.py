@@ -215,6 +215,8 @@ MISTAKES = [
     ("switches", {}),
     ("switches", {"norm": {"rms": {}}}),
     ("variants", {"a": "none"}),
+    ("variants", {"a": {"norm": ["none"]}}),
+    ("variants", {"a": {"removes": 3}}),
 ]
 
 SETTING_MISTAKES = [
