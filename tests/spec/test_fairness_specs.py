@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ablate.errors import SpaceError
 from ablate.planning.planner import Planner, make_plan
-from ablate.spec.design import PointCost
+from ablate.spec.design import DesignContext, PointCost
 from ablate.spec.reading import load_space
 from ablate.spec.schedule import LinearGrowthSpec, StagesGrowthSpec
 from ablate.spec.sentences import describe
@@ -112,9 +112,20 @@ def test_impossible_settings_are_refused_with_their_path_and_a_remedy(
 RATES = {"baseline": 1e-3, "mlp=small": 2e-3, "decay=some": 4e-3}
 
 
+def context_of(made: SpaceSpec) -> DesignContext:
+    return made.design_context(lambda point: None, lambda point: PointCost(parameters=0, flops=0.0))
+
+
+def test_learning_rates_are_tuned_whatever_else_is() -> None:
+    grid = {"training.batch_size": [2, 4]}
+    found = [context_of(space(tune=tune)).rates for tune in (grid, grid | {LR: [1e-3, 2e-3]})]
+    assert found == ["given", "tuned"]
+    assert context_of(space(tuned={LR: RATES}, tune=grid)).rates == "tuned"
+
+
 def test_values_tuned_before_reach_their_variants_and_no_other() -> None:
     tuned = space(tuned={LR: RATES}, design={"kind": "leave_one_out", "seeds": {"start": 2, "max": 4}})
-    context = tuned.design_context(lambda point: None, lambda point: PointCost(parameters=0, flops=0.0))
+    context = context_of(tuned)
     proposals = tuned.design.build(context).ask()
     assert {proposal.point.name: proposal.point.tuned[LR] for proposal in proposals} == RATES
     small = next(proposal.point for proposal in proposals if proposal.point.name == "mlp=small")

@@ -34,6 +34,7 @@ def made(**changes: Any) -> SpaceSpec:
         ({"trainer__command": None}, "trainer", "a trainer is either a `command` or a `function`. Write `command:"),
         ({"trainer__function": "a:b"}, "trainer", "a trainer is either a `command` or a `function`"),
         ({"trainer": {"function": "train.py", "parameters": {"x": 1}}}, "trainer.function", "its module, a colon and"),
+        ({"trainer": {"function": "train:run", "parameters": {}}}, "trainer.parameters", "at least one entry is"),
         (
             {"trainer__command": [*trainer()["command"], "{sed}"]},
             "trainer.command.9",
