@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from ablate.analysis.answer import Answer
+from ablate.analysis.answer_rows import OF_VARIANTS
 from ablate.analysis.changes import setting_titles, setting_words
 from ablate.analysis.numbers import fixed, listed, plural
 from ablate.analysis.report import StudyReport
@@ -87,8 +88,9 @@ def which_seeds(
     if len(told) < 2:
         return ""
     (chose, of_chose), (confirm, of_fresh) = told
+    key = next(group.key for group in answer.groups for row in group.rows if row.variant == best)
     return (
         f"Drawn: seed{'s' * (len(chose) > 1)} {listed(chose)}, which chose the best point and so flatter"
-        f"{'s' * (len(chose) == 1)} it ({of_chose}). The answer rests on {plural(len(confirm), 'fresh seed')} alone "
-        f"({of_fresh})."
+        f"{'s' * (len(chose) == 1)} it ({of_chose}). The answer rests on {plural(len(confirm), 'fresh seed')} alone: "
+        f"{OF_VARIANTS.get(key, key)} ({of_fresh})."
     )

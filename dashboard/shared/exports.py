@@ -194,7 +194,8 @@ def show_table(table: pd.DataFrame, key: str, alt: str, **options: Any) -> None:
         [MISSING if pd.isna(row[name]) or row[name] == "" else cell_words(row[name], formats[name]) for name in shown]
         for row in shown.to_dict("records")
     ]
-    if sum(max(map(len, column)) + 2 for column in zip(shown, *texts, strict=True)) <= NARROW_TABLE:
+    columns = zip((max(name.split(), key=len) for name in shown), *texts, strict=True)
+    if sum(max(map(len, column)) + 2 for column in columns) <= NARROW_TABLE:
         words = frozenset(place for place, name in enumerate(shown) if shown[name].dtype.kind == "O")
         plain_table(Grid(tuple(shown), (tuple(map(tuple, texts)),), words), alt)
         return

@@ -289,7 +289,7 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, evidence: list[str]
 
     ends = "; ".join(f"{side.name} ends at {side.band.mean[-1]:.4g}" for side in known)
     chart(draw, "across", f"{LOSSES[loss]} loss against {AXES[axis]}: {ends}"[:1000])
-    said = "" if why else f"{common(known)} "
+    said = "" if why or len(known) < 2 else f"{common(known)} "
     where = "" if at is None else f" Numbers are those at the dashed line, the last place that all have: {at:,.4g}."
     st.caption(prose(f"{said}Lines: means over seeds; bands: lowest to highest.{where}"))
     show_grid(grid_of_texts(conditions(known, axis, loss)), "What each variant reaches and what differs")

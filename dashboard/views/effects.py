@@ -278,17 +278,19 @@ def _parallel(study: str) -> None:
         st.markdown(f"**{prose(found)}**")
     else:
         show_headline(results.answer(study))
+    if seeds := results.which_seeds(study):
+        st.markdown(prose(seeds))
     chart(
         partial(draw, down=is_narrow() and not across, width=page_width()),
         "parallel-figure", f"Parallel coordinates: {caption}",
     )  # fmt: skip
-    st.caption(prose(" ".join(filter(None, (caption, results.which_seeds(study))))))
+    st.caption(prose(caption))
     shown = differing(table, study_record)
     settings = [name for name in shown if name not in (*_OF_ROWS, metric, "parameters")]
     numeric = [name for name in settings
                if all(pd.isna(value) or _number(value) is not None for value in shown[name])]  # fmt: skip
     shown = shown.assign(**{name: pd.to_numeric(shown[name]) for name in numeric})
-    if numeric == settings:  # which say all that a name says
+    if numeric == settings or (is_narrow() and across):  # which say all that a name says
         places = (f"{place}" for place in range(1, len(shown) + 1))
         shown["variant"] = ["baseline" if name == study_record.baseline else next(places) for name in shown["name"]]
     first = ["variant", metric, *(["diverged"] if table["diverged"].any() else [])]

@@ -94,7 +94,7 @@ def test_a_search_leads_with_its_best_point_on_fresh_seeds_pair_by_pair(confirme
     assert span["low"] < -0.5 < span["high"] < -0.48
     (told,) = (one.value for one in page.caption if "which chose" in one.value)
     seeds = re.sub(r"[\\\\\u2068\u2069]", "", told)
-    assert "(2.800, the baseline 3.000). The answer rests on 3 fresh seeds" in seeds
+    assert "(2.800, the baseline 3.000). The answer rests on 3 fresh seeds alone: better" in seeds
     drawer = shown("search", confirmed, study="found", why="norm=none")
     (seeds,) = (one.value.replace("\\", "") for one in drawer.markdown if one.value.startswith("| seed"))
     assert "| 3001 | [2.700](trial?" in seeds, "the fresh seeds are shown with their values and lead to their trials"
