@@ -25,6 +25,7 @@ from ablate.analysis.slices import Slice, crosses, factors_of, slices_of
 from ablate.analysis.suite import reader_of, tasks_of
 from ablate.errors import StoreError
 from ablate.processes import python_command
+from ablate.spec.suite import at_task, split_task
 from ablate.store import Mark, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
 from ablate.store.writing import Marked
 from dashboard.shared.exports import code
@@ -272,12 +273,18 @@ def trials(study: str) -> pd.DataFrame:
     return _trials(location(), study, stamp(study))
 
 
+def own_baselines(study_record: StudyRecord) -> dict[str, str]:
+    """Variant name to that of the baseline that it is compared with, of a suite that on the same task."""
+    found = baselines_of(study_record).items()
+    return {name: at_task(split_task(baseline)[0], split_task(name)[1]) for name, baseline in found}
+
+
 def trial_table(
     study_record: StudyRecord, planned: tuple[PlannedTrial, ...], known: dict[str, TrialRecord]
 ) -> pd.DataFrame:
     """The trials with their settings, metrics and cost; unknown values are missing."""
     named = {variant.name: variant for variant in (*study_record.variants, *study_record.scout_variants)}
-    titles, baselines = variant_titles(study_record), baselines_of(study_record)
+    titles, baselines = variant_titles(study_record), own_baselines(study_record)
     metrics = list(dict.fromkeys(metric for trial in known.values() for metric in trial.metrics))
     objective, named_switches, rows = study_record.objective["metric"], list(switches(study_record)), []
     metrics.sort(key=lambda metric: metric != objective)

@@ -339,7 +339,7 @@ def _among(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> d
                 mark("tick", rows, {"x": x, "y": {**y, "aggregate": "mean"}, **tone}, width=60, thickness=2),
                 mark("point", rows, {"x": x, "y": y, "tooltip": tip, **tone}, filled=False, size=60),
                 mark("point", this, {"x": x, "y": y, **tone}, size=130),
-                mark("text", this, {"x": x, "y": y, "text": {"field": "said"}}, align="left", dx=10),
+                mark("text", this, {"x": x, "y": y, "text": {"field": "said"}}, align="left", dx=36),
             ],
             300,
         )

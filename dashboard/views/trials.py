@@ -13,10 +13,9 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.answer import Answer
-from ablate.analysis.answer_rows import OF_VARIANTS, AnswerRow, GroupKey
+from ablate.analysis.answer_rows import OF_VARIANTS, TITLES, AnswerRow, GroupKey
 from ablate.analysis.changes import setting_titles
 from ablate.analysis.numbers import MISSING, count, counted, fixed, listed, plural
-from ablate.analysis.runs import baselines_of
 from ablate.render.document import names_note
 from ablate.render.figures.style import DRAWN_AS, Palette
 from ablate.render.formats.html import holds_alone, marked_verdict
@@ -40,6 +39,7 @@ from dashboard.shared.results import (
     answer,
     filtered,
     numeric,
+    own_baselines,
     switches,
     trials,
 )
@@ -85,8 +85,8 @@ def _live(study: str) -> None:
     known = judged(study)
     if grouped:
         with headline:
-            st.markdown(f"**{prose(found_words(table[~table[ROLE].isin(SCOUTS)], known))}**")
-        rows = by_variant(rows, [*baselines_of(read_record(study)).values(), *known])
+            st.markdown(f"**{prose(found_words(table[~table[ROLE].isin(SCOUTS)], known, len(report(study).tasks)))}**")
+        rows = by_variant(rows, [*own_baselines(read_record(study)).values(), *known])
     pages = max(1, -(-len(rows) // ROWS))
     page = 1
     if pages > 1:
@@ -119,7 +119,7 @@ def judged(study: str) -> dict[str, Judged]:
         for task, group in groups
         for row in group.rows
     ]
-    order, worse = list(dict.fromkeys(key for _, (key, _) in found)), answer(study).worse
+    order, worse = list(TITLES), answer(study).worse
 
     def place(of: tuple[str, Judged]) -> tuple[int, float]:
         key, row = of[1]
@@ -135,15 +135,15 @@ def by_variant(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return rows.loc[keys.sort_values([ROLE, NAME, SEED], kind="stable").index]
 
 
-def found_words(table: pd.DataFrame, known: Mapping[str, Judged]) -> str:
-    """How many variants have which verdict, and how many trials ended how, in a sentence."""
+def found_words(table: pd.DataFrame, known: Mapping[str, Judged], tasks: int) -> str:
+    """How many variants, on so many tasks of a suite, have which verdict, and how many trials ended how."""
     verdicts = Counter(key for key, _ in known.values())
+    judged_so, on = ", ".join(counted(verdicts.items())) or "no verdict yet", f", on {tasks} tasks" if tasks else ""
     states = Counter(map(str, table[STATE]))
     finished = states.pop(TrialState.FINISHED, 0)
     ended = [f"{finished:,} of {len(table):,} trials finished", *counted(states.items())]
     ended = ended if states else [f"all {plural(len(table), 'trial')} finished"]
-    judged_so = ", ".join(counted(verdicts.items())) or "no verdict yet"
-    return f"Beside the baseline: {judged_so}. {listed(ended).capitalize()}."
+    return f"Beside the baseline{on}: {judged_so}. {listed(ended).capitalize()}."
 
 
 def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[str, Judged]) -> None:
