@@ -292,17 +292,23 @@ def _on_largest_rung(rows: Rows, report: StudyReport) -> Iterator[str]:
     """The verdicts on the variants of a ladder where they were trained, before what nobody has trained."""
     if report.scaling is None:
         return
-    were_ahead = {one.variant for one in report.scaling.of if len(one.points) > 1 and one.points[0].verdict.is_ahead}
+    smallest, *_, largest = report.scaling.places
+    were_ahead = {
+        one.variant
+        for one in report.scaling.of
+        if one.points and one.points[0].at == smallest and one.points[0].verdict.is_ahead
+    }
     parts = []
     for key, verbs in ON_RUNG.items():
         of = {new_part(row.words): split_axis(row.variant)[0] in were_ahead for row in rows.get(key, ())}
         known, kept = [name for name, was in of.items() if was], [name for name, was in of.items() if not was]
-        for names, (one, several) in ((known, SINCE_SMALLEST.get(key, verbs)), (kept, verbs)):
+        before = "" if key in ("better", "ahead") else ", ahead on the smallest,"
+        since = ("stays ahead", "stay ahead") if key == "ahead" else verbs
+        for names, where, (one, several) in ((known, before, since), (kept, "", verbs)):
             if names:
                 said = listed(names) if len(names) <= MOST_ALONG else few(names)
-                parts.append(f"{said} {several if len(names) > 1 else one}")
+                parts.append(f"{said}{where} {several if len(names) > 1 else one}")
     if parts:
-        smallest, *_, largest = report.scaling.places
         yield f"On the largest rung, {largest / smallest:.2g} times the compute of the smallest: {'; '.join(parts)}."
 
 
@@ -340,13 +346,6 @@ ON_RUNG: dict[GroupKey, tuple[str, str]] = {
     "worse": ("is worse", "are worse"),
 }
 """Decided groups of a ladder, to what a headline says of one variant and of several."""
-SINCE_SMALLEST: dict[GroupKey, tuple[str, str]] = {
-    "better": ("stays better", "stay better"),
-    "ahead": ("stays ahead", "stay ahead"),
-    "as good": ("falls from ahead to as good", "fall from ahead to as good"),
-    "worse": ("falls from ahead to worse", "fall from ahead to worse"),
-}
-"""The same of those that are ahead on the smallest rung."""
 FATES = {
     "better": ("stays better", "stay better"),
     "not worse": ("is as good", "are as good"),

@@ -126,6 +126,9 @@ def test_a_gain_that_fades_vanishes_and_one_that_becomes_a_loss_turns() -> None:
     )
     assert [one.scaling.points[-1].verdict.word for one in (shrinking, turning)] == ["better", "better"]
     assert (shrinking.outcome, turning.outcome) == ("vanishes", "turns")
+    for at_first, said in ((-0.1, ": a=off, ahead on the smallest, is as good."), (0.1, ": a=off is as good.")):
+        gone = studied(lambda compute, at=at_first: loss(compute) + (at if compute < 2e12 else 0.001), margin=0.02)
+        assert said in answer_of(read_study(gone, "a_study")).headline[0]
 
 
 def test_a_removal_that_costs_nothing_holds_inside_the_margin() -> None:
