@@ -108,6 +108,13 @@ def versus(one: Line, other: Line) -> Line:
     return Line(steps, xs, ys)
 
 
+def band_at(one: Band, x: float) -> tuple[float, float, float] | None:
+    """Mean, low and high of a band at a place, on straight lines between its points; None where it has none around."""
+    found = tuple(_height(dict(zip(one.x, values, strict=True)), x) for values in (one.mean, one.low, one.high))
+    mean, low, high = found
+    return None if mean is None or low is None or high is None else (mean, low, high)
+
+
 def share(one: Line) -> Line:
     """The same line over the share of its own training, from 0 to 1."""
     end = one.x[-1] if one.x else 0.0

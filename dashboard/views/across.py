@@ -13,7 +13,7 @@ import streamlit as st
 
 from ablate.analysis.answer_rows import answer_sentence
 from ablate.analysis.changes import variant_titles
-from ablate.analysis.curves import Axis, Band, Loss, band, line
+from ablate.analysis.curves import Axis, Band, Loss, band, band_at, line
 from ablate.analysis.diff import differences
 from ablate.analysis.numbers import MISSING, listed
 from ablate.errors import NotFoundError
@@ -197,21 +197,21 @@ def differing(sides: list[DrawnVariant]) -> str:
 
 
 def shared_end(sides: list[DrawnVariant]) -> float | None:
-    """The last place at which all curves have a point; None without one."""
-    known = [{*side.band.x} for side in sides if side.band.mean]
-    return max(set.intersection(*known), default=None) if known else None
+    """The last place that all curves reach; None without one."""
+    known = [side.band for side in sides if side.band.mean]
+    end = min((band.x[-1] for band in known), default=None)
+    return None if end is None or any(band.x[0] > end for band in known) else end
 
 
 def finding(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> str:
-    """Which variant has the lowest loss at the last place that all have, in a sentence; empty if there is none."""
+    """Which variant has the lowest loss at the last place that all reach, in a sentence; empty if there is none."""
     known, at = [side for side in sides if side.band.mean], shared_end(sides)
     if len(known) < 2 or differing(known) or at is None:
         return ""
-    there = [(side.band.mean[place], side.band.low[place], side.band.high[place], side.name)
-             for side in known for place in [side.band.x.index(at)]]  # fmt: skip
+    there = [(*found, side.name) for side in known if (found := band_at(side.band, at)) is not None]
     (first, _, high, best), (second, low, _, next_) = sorted(there)[:2]
     values = with_equal_decimals([first, second])
-    last = ", the last that all have" * any(side.band.x[-1] > at for side in known)
+    last = ", the last that all reach" * any(side.band.x[-1] > at for side in known)
     return (
         f"Lowest {LOSSES[loss]} loss at {at:,.4g} {AXES[axis]}{last}: {best}, {values[0]}; next {next_}, {values[1]}"
         f"{', but their seeds overlap' * (low <= high)}."
@@ -237,7 +237,8 @@ def _counts(numbers: Iterable[int]) -> str:
 def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFrame:
     """The loss of each variant where all have one, its verdict, and what differs of that with which it was trained."""
     at = shared_end(sides)
-    ends = [side.band.mean[-1 if at is None else side.band.x.index(at)] for side in sides]
+    there = [None if at is None else band_at(side.band, at) for side in sides]
+    ends = [side.band.mean[-1] if one is None else one[0] for side, one in zip(sides, there, strict=True)]
     found = pd.DataFrame(
         {
             "variant": [side.name for side in sides],
@@ -290,14 +291,14 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, evidence: list[str]
     ends = "; ".join(f"{side.name} ends at {side.band.mean[-1]:.4g}" for side in known)
     chart(draw, "across", f"{LOSSES[loss]} loss against {AXES[axis]}: {ends}"[:1000])
     said = "" if why or len(known) < 2 else f"{common(known)} "
-    where = "" if at is None else f" Numbers are those at the dashed line, the last place that all have: {at:,.4g}."
+    where = "" if at is None else " Numbers are those at the dashed line, the last place that all reach."
     st.caption(prose(f"{said}Lines: means over seeds; bands: lowest to highest.{where}"))
     show_grid(grid_of_texts(conditions(known, axis, loss)), "What each variant reaches and what differs")
     if evidence:
         st.markdown(f"Evidence: {', '.join(evidence)}")
     if len(differ := settings(known)) > MOST_COLUMNS:
-        st.header("What differs in the settings", anchor=False)
-        show_grid(grid_of_texts(differ), "Settings that differ between the variants")
+        with st.expander(f"{len(differ)} settings differ"):
+            show_grid(grid_of_texts(differ), "Settings that differ between the variants")
     if without := [side.name for side in sides if not side.band.mean]:
         st.caption(escape(f"Without a finished trial: {', '.join(without)}"))
     rows = [

@@ -613,7 +613,7 @@ def test_across_studies_it_is_said_which_is_lowest_where_all_have_points() -> No
 
     short, long, half = side("x (a)", 3.0, 2.0), side("y (b)", 3.1, 2.1, 1.0), side("z (c)", 1.9, every=200.0)
     said = across.finding([short, long], "steps", "val_loss")
-    assert said == "Lowest validation loss at 200 steps, the last that all have: x (a), 2.0; next y (b), 2.1."
+    assert said == "Lowest validation loss at 200 steps, the last that all reach: x (a), 2.0; next y (b), 2.1."
     near = replace(long, band=replace(long.band, low=(3.1, 1.9, 1.0)))
     assert across.finding([short, near, half], "steps", "val_loss").endswith(": z (c), 1.9; next x (a), 2.0.")
     assert across.finding([short, near], "steps", "val_loss").endswith("y (b), 2.1, but their seeds overlap.")

@@ -12,7 +12,7 @@ from typing import Any
 from ablate.analysis.answer_rows import GroupKey
 from ablate.analysis.columns import groups
 from ablate.analysis.course import course_cell, course_limits
-from ablate.analysis.curves import Axis, Band, band, heights, line
+from ablate.analysis.curves import Axis, Band, band, band_at, heights, line
 from ablate.analysis.findings import Findings
 from ablate.analysis.judging import worst_margin
 from ablate.analysis.numbers import measured, plural
@@ -268,7 +268,7 @@ def draw_bands(
         stepped: Whether a line keeps its height until its next point, as a count does.
         logs: Whether the two axes are logarithmic.
         named: Whether lines end in their names, if they are few, instead of a legend.
-        at: Where all lines have a point, whose values stand at their ends; None: those of the ends.
+        at: The last place that all lines reach, the values at which are written there; None: those at the ends.
         singles: Points of single trials: `name`, `trial` (one line through those of a trial, `wide` or not), `x`,
             `mean`, `state` and whatever a click is to give.
         picks: By name of a band, what a click on a point of it is to give; None: a click does nothing.
@@ -292,10 +292,12 @@ def draw_bands(
         parts = [mark("line", rows, parts[1]["encoding"], strokeWidth=1.8, interpolate="step-after")]
     target = len(parts) - 1
     if limits is not None and len(bands) <= MOST_ENDS:
-        parts.insert(1, _ends(bands, x, y, 13 * (limits[1] - limits[0]) / height, at, named=named))
-        target += 1
-    if at is not None:
-        parts.append(mark("rule", [{}], {"x": {"datum": at}}, strokeDash=[4, 3]))
+        gap = 13 * (limits[1] - limits[0]) / height
+        if at is not None:
+            parts += _values_at(bands, at, x, y, gap, palette)
+        if at is None or named:
+            parts.insert(1, _ends(bands, x, y, gap, named=named, valued=at is None))
+            target += 1
     if alone:
         tone = by_look("name", shown, "color")
         tip = [{"field": key, "title": key} for key in ("trial", "x", "mean")]
@@ -326,16 +328,28 @@ def _bands_of(singles: Sequence[Mapping[str, Any]]) -> list[Band]:
     return [Band(x, mean, mean, mean, 1) for x, mean in drawn]
 
 
-def _ends(bands: Mapping[str, Band], x: Spec, y: Spec, gap: float, at: float | None, *, named: bool) -> Spec:
-    """The value at the end of each line, or at a place, beside its end, before its name if it is `named`."""
-    ends = [(one.x[-1], one.mean[-1]) for one in bands.values() if one.mean]
-    places = spread([height for _, height in ends], gap)
-    drawn = [one for one in bands.values() if one.mean]
-    said = with_equal_decimals([one.mean[-1 if at is None else one.x.index(at)] for one in drawn])
-    if named:
-        said = [f"{value} {name}" for value, (name, one) in zip(said, bands.items(), strict=True) if one.mean]
-    rows = [{"x": last, "mean": height, "end": end} for (last, _), height, end in zip(ends, places, said, strict=True)]
+def _ends(bands: Mapping[str, Band], x: Spec, y: Spec, gap: float, *, named: bool, valued: bool) -> Spec:
+    """What stands beside the end of each line: its value if it is `valued`, and its name if it is `named`."""
+    drawn = {name: one for name, one in bands.items() if one.mean}
+    places = spread([one.mean[-1] for one in drawn.values()], gap)
+    values = with_equal_decimals([one.mean[-1] for one in drawn.values()])
+    rows = [
+        {"x": one.x[-1], "mean": place, "end": " ".join([value] * valued + [name] * named)}
+        for (name, one), place, value in zip(drawn.items(), places, values, strict=True)
+    ]
     return mark("text", rows, {"x": x, "y": y, "text": {"field": "end"}}, align="left", dx=7)
+
+
+def _values_at(bands: Mapping[str, Band], at: float, x: Spec, y: Spec, gap: float, palette: Palette) -> Iterable[Spec]:
+    """A dashed line where the curves are compared, and the value of each there."""
+    there = [found[0] for one in bands.values() if (found := band_at(one, at)) is not None]
+    rows = [
+        {"x": at, "mean": place, "end": value}
+        for place, value in zip(spread(there, gap), with_equal_decimals(there), strict=True)
+    ]
+    yield mark("rule", [{}], {"x": {"datum": at}}, strokeDash=[4, 3])
+    for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {}):
+        yield mark("text", rows, {"x": x, "y": y, "text": {"field": "end"}}, align="right", dx=-7, **halo)
 
 
 def _points(name: str, one: Band, more: Mapping[str, Any], n: int | None = None) -> list[Spec]:
