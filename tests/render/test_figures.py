@@ -218,14 +218,7 @@ def test_parallel_axes_of_a_narrow_page_lie_below_each_other() -> None:
 
 def test_parallel_lines_end_in_their_names_and_an_outlier_does_not_make_the_others_alike() -> None:
     losses = [2.0, 1.9, 1.95, 1.98, 2.02, 9.0]
-    variants = [
-        "baseline",
-        "a",
-        "b",
-        "c",
-        "d",
-        "a name that is longer than an end of a line has room for, which ends so",
-    ]
+    variants = ["baseline", *"abcd", "a name that is longer than an end of a line has room for, which ends so"]
     columns = {"norm": ["rms"] * 6, "val_loss": losses}
     figure = draw_parallel(columns, "val_loss", PAPER, variants, wide=[0], best=1)
     thin, best, wide = marks(figure, "line")
