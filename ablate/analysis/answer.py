@@ -13,10 +13,10 @@ from typing import Any
 from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, along, answer_groups
 from ablate.analysis.changes import meanings_of
 from ablate.analysis.columns import shared_decimals
-from ablate.analysis.headline import headline, named, reference_of, shows_effects
+from ablate.analysis.headline import MOST_NAMED, headline, named, reference_of, shows_effects
 from ablate.analysis.ladder import ScaleRow, scale_rows
 from ablate.analysis.next_steps import NextStep, next_steps
-from ablate.analysis.numbers import counted, decimals_for, few
+from ablate.analysis.numbers import counted, decimals_for, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.suite import Suite, suite_of
 from ablate.analysis.warnings import WHICH, StudyWarning, trust_lines
@@ -156,7 +156,9 @@ def _in_words(line: StudyWarning, groups: Sequence[AnswerGroup], report: StudyRe
     """A line of TRUST that calls variants by what they change, as the rows do."""
     words = {row.variant: row.label if row.label != row.words else named(row) for of in groups for row in of.rows}
     words[report.record.baseline] = "the baseline"
-    return replace(line, text=line.text.replace(WHICH, few([words.get(name, name) for name in line.variants])))
+    which = [words.get(name, name) for name in line.variants]
+    said = ", ".join(which) if len(which) <= MOST_NAMED else plural(len(which), "variant")
+    return replace(line, text=line.text.replace(WHICH, said))
 
 
 def verdicts_on_parts(report: StudyReport) -> list[tuple[Mapping[str, Any], str]]:

@@ -149,6 +149,12 @@ class StudyEffects:
         """Whether a change of the metric is for the worse."""
         return change > 0 if self.direction == "minimize" else change < 0
 
+    def not_worse(self, row: EffectRow) -> bool:
+        """Whether the bounds of an effect exclude that it is for the worse by the margin."""
+        if row.bounds is None or self.withheld:
+            return False
+        return row.bounds[1] < self.margin if self.direction == "minimize" else row.bounds[0] > -self.margin
+
     def side(self, row: EffectRow) -> Side:
         """Where the bounds of an effect lie: `worse` or `better` by more than the margin, `within` it, or `undecided`.
 
@@ -175,12 +181,14 @@ class StudyEffects:
         return " × ".join(title.removeprefix("no ") for title in self.titles[name].split(" × "))
 
     def open_because(self, row: EffectRow) -> str:
-        """Why an undecided effect has no interval with two ends, as a clause; empty if it has one."""
+        """Why an undecided effect has no interval with two ends, as a clause, or what is known of it nevertheless."""
         if self.side(row) != "undecided" or self.withheld:
             return ""
         if row.bounds is None:
             return "too few trials for an interval"
-        return "" if all(map(math.isfinite, row.bounds)) else "trials diverged, so one side has no bound"
+        if not all(map(math.isfinite, row.bounds)):
+            return "trials diverged, so one side has no bound"
+        return f"not worse {'than the sum' if len(row.settings) > 1 else 'by the margin'}" * self.not_worse(row)
 
 
 def read_effects(store: StudyReader, name: str) -> StudyEffects | None:

@@ -242,18 +242,21 @@ def pair_sentences(effects: StudyEffects) -> Iterator[str]:
 def _on_pair(effects: StudyEffects, row: EffectRow) -> str:
     """Whether the two settings of a pair interact, and how much they do together beyond the sum of both."""
     first, second = map(part_of, effects.titles[row.name].split(" × "))
-    size, removed = _size(effects, row), effects.removes(row) and not row.aliases
+    size = f"({_size(effects, row)} beyond the sum of both)"
     begin = first.replace("the ", "The ", 1) if first.startswith("the ") else first
-    match effects.side(row):
+    removed, side = effects.removes(row) and not row.aliases, effects.side(row)
+    if removed and side == "worse than the sum":
+        return f"{begin} and {second} replace each other: without both it is worse than the sum says {size}."
+    if removed and effects.not_worse(row):
+        return f"{begin} and {second} do not replace each other {size}."
+    match side:
         case "undecided":
             asked = "replace each other" if removed else "interact"
-            return f"Whether {first} and {second} {asked} is undecided ({size} beyond the sum of both)."
+            return f"Whether {first} and {second} {asked} is undecided {size}."
         case "within":
-            return f"{begin} and {second} do not interact ({size} beyond the sum of both)."
-        case "worse than the sum" if removed:
-            return f"{begin} and {second} replace each other: without both it is worse than the sum says ({size})."
-        case side:
-            return f"{begin} and {second} interact: together {side} of both ({size})."
+            return f"{begin} and {second} do not interact {size}."
+        case _:
+            return f"{begin} and {second} interact: together {side} of both ({_size(effects, row)})."
 
 
 def _pair_words(effects: StudyEffects, row: EffectRow) -> str:

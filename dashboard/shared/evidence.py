@@ -353,8 +353,10 @@ def _page(rows: list[tuple[GroupKey, AnswerRow]]) -> list[tuple[GroupKey, Answer
 
 
 def _chosen_groups(answer: Answer) -> set[GroupKey]:
-    """The groups to show: those whose counts are selected, all if none is."""
+    """The groups to show: those whose counts are selected; all if none is, or if there is one alone."""
     counts = {group.key: len(group.rows) for group in answer.groups}
+    if len(counts) < 2:
+        return set(counts)
     chosen = st.pills(
         "Verdicts", list(counts), selection_mode="multi", key="verdicts", bind="query-params",
         format_func=lambda key: f"{group_mark(key)} {counts[key]} {key}", label_visibility="collapsed",

@@ -281,9 +281,9 @@ def _signed(row: EffectRow, effects: StudyEffects) -> str:
 def how_to_read_means(metric: str) -> str:
     """What the panels of means are, in sentences."""
     return (
-        f"Each point is the mean {metric} of one of four combinations, averaged over the other switches; bars are its "
-        "95 % interval over seeds. Parallel lines: no interaction. Dotted: where the second line would end if the two "
-        "changes only added up; from there to its point is the Δ below."
+        "Parallel lines: no interaction. Dotted: where the second line would end if the two changes only added up; "
+        f"from there to its point is the Δ below. Points: mean {metric} over the other switches, with 95 % intervals "
+        "over seeds."
     )
 
 
