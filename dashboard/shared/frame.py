@@ -72,6 +72,7 @@ _LAYOUT = """
 pre.code { margin: 0; padding: 0.5rem 0.75rem; max-height: 30rem; overflow: auto; white-space: pre-wrap;
     overflow-wrap: anywhere; user-select: all; font-size: 0.85rem; border-radius: 0.5rem;
     background: rgba(128, 140, 155, 0.12); }
+[data-testid="stExpander"] summary { opacity: 1; }
 .scrolled { overflow-x: auto; }
 ul.cards { list-style: none; margin: 0; padding: 0; }
 ul.cards :is(a, div) { display: block; padding: 0.55rem 0; border-top: 1px solid rgba(128, 140, 155, 0.35);
