@@ -336,10 +336,10 @@ def _among(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> d
         this = [row for row in rows if row["said"]]
         return layers(
             [
-                mark("tick", rows, {"x": x, "y": {**y, "aggregate": "mean"}, **tone}, width=60, thickness=2),
+                mark("tick", rows, {"x": x, "y": {**y, "aggregate": "mean"}, **tone}, width=40, thickness=2),
                 mark("point", rows, {"x": x, "y": y, "tooltip": tip, **tone}, filled=False, size=60),
                 mark("point", this, {"x": x, "y": y, **tone}, size=130),
-                mark("text", this, {"x": x, "y": y, "text": {"field": "said"}}, align="left", dx=36),
+                mark("text", this, {"x": x, "y": y, "text": {"field": "said"}}, align="left", dx=26),
             ],
             300,
         )
