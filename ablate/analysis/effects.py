@@ -188,7 +188,7 @@ class StudyEffects:
             return "too few trials for an interval"
         if not all(map(math.isfinite, row.bounds)):
             return "trials diverged, so one side has no bound"
-        return f"not worse {'than the sum' if len(row.settings) > 1 else 'by the margin'}" * self.not_worse(row)
+        return "not worse by the margin" * self.not_worse(row)
 
 
 def read_effects(store: StudyReader, name: str) -> StudyEffects | None:
