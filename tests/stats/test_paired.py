@@ -14,6 +14,7 @@ from scipy import stats
 from statsmodels.stats.weightstats import DescrStatsW
 
 from ablate.stats import mean_interval, paired_difference, sign_flip, summarise
+from ablate.stats.bounds import bounds
 from ablate.stats.calibrate import rate
 from ablate.stats.paired import MANY, MOST_EXACT, RESAMPLES, bca_interval, bca_quantiles, resampled_means
 
@@ -184,6 +185,11 @@ def test_intervals_are_bootstrapped_from_many_values_on() -> None:
     reference = stats.ttest_1samp(values[:-1], 0).confidence_interval(0.95)
     assert (fewer.low, fewer.high) == pytest.approx((reference.low, reference.high))
     assert summarise(values).low == ours.low
+    for row in (values, [-value for value in values]):
+        (decides,) = bounds(row, None)
+        t, bootstrapped = stats.ttest_1samp(row, 0).confidence_interval(0.9), bca_interval(row, 0.9)
+        wider = (min(t.low, bootstrapped[0]), max(t.high, bootstrapped[1]))
+        assert (decides.low, decides.high) == pytest.approx(wider), "each bound has an error rate of 5 %"
 
 
 def test_intervals_of_thirty_values_with_long_tails_hold_nineteen_times_in_twenty() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
-from ablate.stats.scaling_law import Law, Rung, WithBounds, _means, climb, outcome
+from ablate.stats.scaling_law import Law, Rung, WithBounds, _means, _Resamples, climb, outcome
 
 UNIT = 1e13
 
@@ -76,10 +76,22 @@ def test_two_models_that_tend_to_different_losses_do_not_share_one() -> None:
 
 def test_a_loss_that_the_baseline_never_reaches_has_no_finite_speedup() -> None:
     curve = Law(1.5, 0.5, 0.3, UNIT)
-    assert curve.compute(1.4) == math.inf
+    assert curve.compute(1.4) == curve.compute(1.5) == math.inf
     assert curve.compute(curve.loss(3e13)) == pytest.approx(3e13)
     found = climb(rungs(law(1.5, 0.5, 0.3), law(1.2, 0.5, 0.3), noise=1e-4))
     assert found.speedup is None or found.speedup.value == math.inf
+
+
+@pytest.mark.parametrize(
+    ("slopes", "freedom"), [((1, 1, 1, 1), 4 * 3 - 1), ((1, 0, 0, 0), 3 - 1), ((1, 2, 0, 0), 4.41 - 1)]
+)
+def test_the_degrees_of_freedom_are_those_of_satterthwaite_less_one_for_the_weights(
+    slopes: tuple[float, ...], freedom: float
+) -> None:
+    """Of a sum of independent variances s: (sum of s)² over the sum of s²/f; here each rung has f = 3."""
+    deviations = np.random.default_rng(3).standard_normal((20_000, len(slopes), 2))
+    resamples = _Resamples(deviations, np.full(len(slopes), 3.0))
+    assert resamples._freedom_of((deviations.sum(axis=2) * slopes).sum(axis=1)) == pytest.approx(freedom, rel=0.02)
 
 
 def test_intervals_of_equal_models_cover_a_speedup_of_one() -> None:
