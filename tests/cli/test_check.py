@@ -92,7 +92,11 @@ def test_an_installed_package_brings_its_kind(place: Workplace) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n", encoding="utf-8")
     (info / "entry_points.txt").write_text("[ablate.mixers]\ntheirs = theirs\n", encoding="utf-8")
-    listed, checked = place.series(["kinds", "--json"], ["check-kind", "theirs"], PYTHONPATH=str(place.folder))
+    space = place.folder / place.space()
+    space.write_text(space.read_text().replace("block.norm: none", "block.mixer: theirs"), encoding="utf-8")
+    commands = ["validate", space.name], ["check-kind", "theirs"], ["kinds", "--json"]  # first before all are known
+    read, checked, listed = place.series(*commands, PYTHONPATH=str(place.folder))
+    assert read.code == 0, read.out + read.err
     assert "theirs" in {mixer["kind"] for mixer in json.loads(listed.out)["mixers"]}
     assert checked.code == 0, checked.out + checked.err
 

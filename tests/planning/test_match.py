@@ -11,7 +11,7 @@ import pytest
 
 from ablate.errors import SpaceError
 from ablate.nn.model import build_model
-from ablate.planning.budget import Step, UnmatchedError, equal_steps, nearest_size
+from ablate.planning.budget import Size, Step, UnmatchedError, equal_steps, nearest_size
 from ablate.planning.plan import Plan
 from ablate.planning.planner import Planner, make_plan
 from ablate.roles import TrialRole
@@ -54,6 +54,8 @@ def test_the_nearest_size_is_that_of_a_full_search() -> None:
         found = nearest_size(parameters, target, start)
         if not [size for size in sizes if size >= start]:
             continue  # nothing to begin from
+        most = parameters(sizes[-1]) or 0
+        assert nearest_size(parameters, most + 9, start) == Size(sizes[-1], most), "no size is large enough"
         best = min(abs(parameters(size) - target) for size in sizes)  # type: ignore[operator]
         assert found is not None
         assert abs(found.parameters - target) == best

@@ -52,6 +52,10 @@ def test_a_step_takes_its_arithmetic_or_its_traffic_whichever_is_longer() -> Non
     assert slow_memory == pytest.approx(43_000 * moved / (0.8 * 2e11))
 
 
+def test_no_step_is_said_to_be_faster_than_its_device() -> None:
+    assert all(0 < share <= 1 for share in EFFICIENCY.values())
+
+
 def test_recomputation_takes_a_third_more_time() -> None:
     machine = Machine(stated_device(1e12), 1, 0.5)
     again = machine.seconds(simplify(recompute="blocks")) / machine.seconds(simplify())

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -196,6 +197,9 @@ def test_a_forecast_counts_what_is_done(folder: Path, monkeypatch: pytest.Monkey
             ENVIRONMENT,
             Observer(),
         )
+    finished = replace(plan, trials=tuple(trial for trial in plan.trials if trial.seed == 0))
+    assert forecast(finished, str(folder / "store.db")).total(finished) == 0
+    assert forecast(replace(plan, trials=()), str(folder / "store.db")).total(replace(plan, trials=())) == 0
     after = forecast(plan, str(folder / "store.db"))
     assert after.done == {trial.key for trial in plan.trials if trial.seed == 0}
     assert after.rate == pytest.approx(200.0 / 0.2)  # the scripted trials

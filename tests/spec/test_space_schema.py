@@ -171,6 +171,7 @@ SHORT = [
     ("training.optimizer", {"lr": 1, "betas": [0.9, 0.98]}),
     ("task.tokenizer", "bytes"),
     ("variants", {"a": {"norm": "none"}, "b": {}}),
+    ("resources", {"checkpoint_every": 0}),
 ]
 
 SETTINGS = [
