@@ -82,7 +82,7 @@ class Starting:
     def transfer_without_data(self, spec: VariantSpec) -> Transfer | None:
         """The weights that a variant takes from its source, as far as known without the data; None without a source.
 
-        The vocabulary is taken to be that of the source. Of a stage nothing can be said.
+        Vocabulary and classes are taken to be those of the source. Of a stage nothing can be said.
 
         Raises:
             AblateError: The source is missing or cannot be read, or what it lacks would stay random.
@@ -93,7 +93,10 @@ class Starting:
         source = self._source(start.source)[0]
         table = source.tensors.get("embedding.weight")
         vocabulary = 256 if table is None else table.shape[-2]
-        made = transfer(spec.model, DataShape(vocabulary, spec.task.length, 2), source, start)
+        last = 0 if spec.model.head is None else len(spec.model.head.hidden)
+        biases = source.tensors.get(f"head.layers.{last}.bias")
+        classes = 2 if biases is None else biases.shape[-1]
+        made = transfer(spec.model, DataShape(vocabulary, spec.task.length, classes), source, start)
         refuse_untrained(spec, made)
         return made
 

@@ -17,25 +17,29 @@ import pytest
 import torch
 from engine_samples import ENVIRONMENT, SPACE, ScriptedEngine, planner, space
 from rich.console import Console
+from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablate.errors import DataError, EngineError, PluginError, SpaceError
 from ablate.execution.driver import run_study
 from ablate.execution.engine import Observer
 from ablate.kinds.mixers.attention import AttentionSpec
-from ablate.nn.model import model_cost
+from ablate.nn.model import build_model, model_cost
 from ablate.planning.forecast import Speed, _busy, forecast, measure_matmul, measure_speed, timed_spec, usual_workers
 from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import EarlierTrials, Trial, Variant
 from ablate.planning.planner import make_plan
-from ablate.planning.starting import Starting
+from ablate.planning.starting import Starting, refuse_untrained
 from ablate.render.terminal.plan import print_plan
 from ablate.spec.code import Code, stage_identity
 from ablate.spec.design import Point
+from ablate.spec.model import ModelSpec
 from ablate.spec.space_fields import ResourcesSpec
 from ablate.spec.task import Task
+from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 from ablate.store.records import SettledTrial
+from ablate.trained.transfer import Transfer
 from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
@@ -155,6 +159,40 @@ def test_other_weights_than_a_space_was_written_for_are_refused(
     assert identified("") == identified(here) == here
     with pytest.raises(DataError, match="not those that the space was written for"):
         identified("c" * 64)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "where"), [({"new": ("w",)}, "training.steps"), ({"moved": (1,)}, "training.init_from.layers")]
+)
+def test_without_training_all_weights_come_from_a_source_and_stay_in_their_layers(
+    lacks: dict[str, Any], where: str
+) -> None:
+    made = Transfer("a source", {}, ("embedding.weight",), **{"new": (), "unused": (), **lacks})
+    spec = space().resolve({}, {"training.steps": 1})
+    refuse_untrained(spec, made)
+    training = spec.training.model_copy(update={"steps": 0})
+    with pytest.raises(SpaceError) as refused:
+        refuse_untrained(spec.model_copy(update={"training": training}), made)
+    assert refused.value.where == where
+
+
+@pytest.mark.parametrize("hidden", [[], [6]])
+def test_before_its_data_is_known_a_classifier_has_the_classes_of_its_source(folder: Path, hidden: list[int]) -> None:
+    head = {"pooling": "cls", "hidden": hidden}
+    model = {"family": "encoder", "depth": 1, "width": 8, "heads": 2, "block": "pre_ln", "head": head}
+    whole = build_model(ModelSpec.model_validate(model), vocabulary=16, context=15, classes=10, seeds=[0])
+    save_file(whole.state_dict(), folder / "whole.safetensors")
+    task = {"kind": "listops", "data": "builtin:listops", "shortest": 8, "longest": 16}
+    training = {
+        **SPACE["training"],
+        "steps": 0,
+        "evaluations": 1,
+        "init_from": {"source": str(folder / "whole.safetensors")},
+    }
+    spec = VariantSpec.model_validate({"model": model, "task": task, "training": training})
+    made = Starting(folder).transfer_without_data(spec)
+    assert made is not None
+    assert made.new == made.unused == ()
 
 
 def test_points_that_make_no_model_are_left_out_with_the_reason(folder: Path) -> None:
