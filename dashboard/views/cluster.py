@@ -128,12 +128,15 @@ def running_html(status: Status, table: pd.DataFrame) -> str:
         loss = MISSING if trial.val_loss is None else f"{trial.val_loss:.4f}"
         lines.setdefault(name, []).append(
             f'<tr><td><a href="{html.escape(address("trial", trial=trial.key, **kept))}">seed {trial.seed}</a>'
-            f'<small class="narrow"> {where}</small></td><td class="wide">{where}</td>'
-            f'<td class="number"><progress class="wide" max="1" value="{done:.3f}"></progress> {done:.0%}</td>'
+            f'<small class="narrow"> {where}</small></td>{f"<td class=wide>{where}</td>" * told}<td class="number">'
+            f'<progress class="wide" aria-label="progress" max="1" value="{done:.3f}"></progress> {done:.0%}</td>'
             f'<td class="number">{loss}</td><td class="number">{row["for"] or MISSING}</td></tr>'
         )
-    heads = ((f'<tr class="of"><td colspan="5">{html.escape(name)}</td></tr>', *rows) for name, rows in lines.items())
-    head = "<th>variant, trials</th>" + f'<th class="wide">{"where" * told}</th>'
+    heads = (
+        (f'<tr class="of"><td colspan="{4 + told}">{html.escape(name)}</td></tr>', *rows)
+        for name, rows in lines.items()
+    )
+    head = "<th>variant, trials</th>" + '<th class="wide">where</th>' * told
     head += "".join(f'<th class="number">{title}</th>' for title in ("progress", "val_loss", "for"))
     return (
         '<table class="answer trials" aria-label="Trials that run"><thead><tr>'

@@ -386,7 +386,7 @@ def test_the_pages_of_a_running_study_are_updated(page: Page, place: Workplace) 
         page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Now running", exact=True).click()
         page.main.get_by_text("of 120 trials done").wait_for()
         page.wait_for_text(f"Process {process.pid}")
-        page.tab.locator('[role="region"][aria-label^="Trials that run"]').wait_for()
+        page.tab.get_by_role("table", name="Trials that run").wait_for()
         page.check()
     finally:
         process.terminate()
