@@ -78,7 +78,8 @@ def test_all_stores_are_listed_and_the_address_names_the_chosen_one(page: Page) 
     page.open("/answer?store=nope&study=half")
     page.wait_for_text("There is no store nope on this dashboard.")
     page.open("/across?store=second&study=done")
-    page.wait_for_text("baseline (second: done)")
+    page.main.get_by_role("button", name="Choose studies and variants").click()
+    page.tab.get_by_text("baseline (second: done)").first.wait_for()
     page.check()
 
 
