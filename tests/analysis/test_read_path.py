@@ -208,7 +208,8 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
         half.confirmations[0].difference.difference
     ]
     (fresh,) = re.findall(
-        r"b=off <small>on 3 fresh seeds: (\S+) \(", re.sub("<small class.*?</small>", "", path_table(half, PAPER))
+        r">on 3 fresh seeds; \S+ on those that chose</small></td><td class=.number.><b>(\S+)</b>",
+        path_table(half, PAPER),
     )
     assert float(fresh) == pytest.approx(half.confirmations[0].difference.difference, abs=0.005)
     made.record = replace(made.record, trivial={"bigram": {"val_loss": 9.0}})
