@@ -21,7 +21,13 @@ from ablate.nn.model import build_model
 from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names, named_block
-from ablate.training.activations import Insides, loss_on_validation, measure_insides
+from ablate.training.activations import (
+    SAMPLE_TOKENS,
+    Insides,
+    loss_on_random_tokens,
+    loss_on_validation,
+    measure_insides,
+)
 from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
@@ -31,6 +37,12 @@ if TYPE_CHECKING:
     from ablate.spec.task import Batch
 
 DEPTH, HEADS, WIDTH, K = 2, 2, 8, 2
+
+
+@pytest.mark.parametrize("context", [T, 2 * SAMPLE_TOKENS])
+def test_the_loss_on_random_tokens_of_a_model_that_knows_nothing_is_that_of_guessing(context: int) -> None:
+    found = loss_on_random_tokens(V, context, CPU, K)(lambda tokens: torch.zeros(*tokens.shape, V))
+    torch.testing.assert_close(found, torch.full((K,), math.log(V)))
 
 
 def model_of(block: Any, **more: Any) -> nn.Module:

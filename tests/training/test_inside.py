@@ -17,7 +17,7 @@ from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import NamedBlock, block_names, named_block
 from ablate.spec.sublayers import MIXERS
-from ablate.training.block_recordings import DIRECTIONS, mixing_maps, weight_norms
+from ablate.training.block_recordings import DIRECTIONS, _real, mixing_maps, weight_norms
 from ablate.training.loop import train
 from ablate.training.members import Member
 from ablate.training.pack import Pack
@@ -126,6 +126,11 @@ def test_members_of_a_pack_have_their_own_maps_and_norms() -> None:
             torch.testing.assert_close(mixing_map[place], maps(alone)[part][0])
         for part, norms in weight_norms(together).items():
             assert norms[place] == pytest.approx(weight_norms(alone)[part][0])
+
+
+def test_a_map_is_of_the_real_tokens_among_the_first() -> None:
+    of, padding = torch.zeros(1, 1, 4, 2), torch.tensor([[[True, False, True, True]]])
+    assert [_real(of, mask, 3).tolist() for mask in (None, padding, padding & False)] == [[0, 1, 2], [0, 2], [0]]
 
 
 def test_a_cross_attention_mixes_the_source() -> None:

@@ -239,6 +239,12 @@ def test_evaluations_before_the_last_join_batches_of_the_same_windows(
     assert together[-1].metrics == apart[-1].metrics
 
 
+@pytest.mark.parametrize(("name", "joined"), [("pre_ln", True), ("mixture", False)])
+def test_batches_are_not_joined_for_a_module_that_computes_over_whole_ones(name: str, joined: bool) -> None:
+    with Pack([Member(variant(MODELS[name], steps=1), 0)], RandomTokens(), CPU) as pack:
+        assert (pack._objective.evaluated_rows(pack.model, 1) > pack.training.batch_size) == joined
+
+
 def test_batches_are_joined_up_to_a_number_of_rows_and_only_where_their_shapes_agree() -> None:
     batches = [{"inputs": torch.full((rows, length), number)} for number, (rows, length) in enumerate(SHAPES)]
     made = list(join_batches(batches, 5))
@@ -270,6 +276,13 @@ def test_parts_without_scored_tokens_are_left_out(cache: Path) -> None:
     found = measured({"kind": "stack", "operations": 3, "validation_rows": 16}, cache, 2)
     assert 1 <= len(found.parts["val_loss"]) < 8
     assert all(math.isfinite(loss) for part in found.parts["val_loss"] for loss in part)
+
+
+def test_the_last_point_alone_has_the_parts_of_its_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.training.objective.PARTS", 2)  # there are two batches
+    before, last = points(run(variant({}, steps=2, evaluations=1), [5, 2]))
+    assert before.parts == {}
+    assert np.mean(last.parts["val_loss"], axis=0) == pytest.approx(last.metrics["val_loss"])
 
 
 @pytest.mark.parametrize(("rows", "parts"), [(56, 0), (57, 7), (64, 8), (65, 8)])
