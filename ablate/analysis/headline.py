@@ -10,7 +10,7 @@ from textwrap import wrap
 from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey, compared_rows, in_answer
 from ablate.analysis.changes import setting_changes
 from ablate.analysis.effects import EffectRow, Side, StudyEffects
-from ablate.analysis.numbers import counted, decimals_for, few, fixed, listed, new_part, percent, plural, replaced
+from ablate.analysis.numbers import decimals_for, few, fixed, listed, new_part, percent, plural, replaced
 from ablate.analysis.path import takes_path
 from ablate.analysis.report import StudyReport
 from ablate.analysis.warnings import StudyWarning
@@ -114,8 +114,22 @@ def _on_tasks(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[st
         more = len(told) - MOST_ON_TASKS
         rest = [f"on {plural(more, 'more task')} some are"] if more > 0 else []
         rest += [f"on {listed(alike)}, none is shown to be better or worse"] if alike else []
+        yield _in_mean(groups)
         yield f"{'; '.join([*told[:MOST_ON_TASKS], *rest])}.".replace("on", "On", 1)
-        yield f"{MEAN_SCORE}: {', '.join(counted((group.key, len(group.rows)) for group in groups))}."
+
+
+def _in_mean(groups: Sequence[AnswerGroup]) -> str:
+    """The verdicts on the variants of a suite in the mean score, its objective."""
+    than = f" than {replaced([row.words for group in groups for row in group.rows]) or 'the baseline'}"
+    said = []
+    for group in groups:
+        names = [new_part(row.words) for row in group.rows]
+        named = listed(names) if len(names) <= MOST_NAMED else str(len(names))
+        one, several = ON_RUNG.get(group.key, (f"is {group.key}", f"are {group.key}"))
+        compared = group.key in ("better", "worse")
+        said.append(f"{named} {several if len(names) > 1 else one}{than if compared else ''}")
+        than = "" if compared else than
+    return f"{MEAN_SCORE}, {'; '.join(said)}."
 
 
 def _subject(names: Sequence[str]) -> str:
@@ -336,7 +350,7 @@ def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]
         yield f"{EXTRAPOLATED} {climbs.times:g} times that compute: {'; '.join(parts)}."
 
 
-MEAN_SCORE = "Mean score"
+MEAN_SCORE = "In mean score"
 """How the sentence on the mean score of a suite begins."""
 EXTRAPOLATED = "Extrapolated to"
 """How a sentence on what nobody has trained begins."""

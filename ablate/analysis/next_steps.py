@@ -195,7 +195,7 @@ def _planned_seeds(report: StudyReport) -> Iterator[NextStep]:
     where = " on the largest rung" if by_rung else ""
     trained = [row.seconds / len(row.finished) for row in report.variants if row.finished]
     more = f"{plural(further, 'more seed')}{where}"
-    purpose = f"`{field}` in the design, and `ablate study` again: {more} may settle {few(list(enough))}"
+    purpose = f"{more} may settle {few(list(enough))}: set `{field}` in the design, then run `ablate study` again"
     yield NextStep((), purpose, further * math.fsum(trained) or None)
 
 

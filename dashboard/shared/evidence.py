@@ -246,11 +246,14 @@ MOST_LIMITS = 2
 def show_sentence(study_report: StudyReport) -> None:
     """The answer of a study in words, and what limits it."""
     answer = answer_of(study_report, letters=False)
-    told = [said for said in answer.headline if not said.startswith((EXTRAPOLATED, MEAN_SCORE))]
-    st.title(prose(" ".join(told or answer.headline)), anchor=False)
+    told = [said for said in answer.headline if not said.startswith(EXTRAPOLATED)] or [*answer.headline]
+    of_mean = told[0].startswith(MEAN_SCORE)  # its tasks follow below
+    st.title(prose(" ".join(told[:1] if of_mean else told)), anchor=False)
+    if of_mean:
+        st.markdown(prose(" ".join(told[1:])))
     limits = [line.text for line in answer.trust if line.level != "ok"]
     if limits:
-        more = f"; {len(limits) - MOST_LIMITS} more below" if len(limits) > MOST_LIMITS else ""
+        more = f"; {len(limits) - MOST_LIMITS} more in the checks" if len(limits) > MOST_LIMITS else ""
         said = "; ".join(limits[:MOST_LIMITS])
         rules = " ".join(f"{name.capitalize()}: {rule}." for name, rule in RULES.items() if name in said)
         st.markdown(f":orange[:material/warning:] {prose(said)}{more}", help=rules or None)

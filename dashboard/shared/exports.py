@@ -106,7 +106,7 @@ def plain_table(grid: Grid, told: str) -> None:
     colours = {character(look): look.colour for look in looks}
 
     def coloured(found: re.Match[str]) -> str:
-        return f'<b style="color: {colours[found[1]]}">{found[0]}</b>'
+        return f'<b style="color: {colours[found[1]]}; white-space: nowrap">{found[0]}</b>'
 
     def row(cells: Sequence[str], tag: str) -> str:
         kinds = ("" if place in grid.texts else ' class="number"' for place in range(len(cells)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
@@ -298,6 +299,8 @@ def show_next_steps(answer: Answer, title: str = "What next?") -> None:
             said = f"This command {step.purpose}" if step.arguments else step.purpose[0].upper() + step.purpose[1:]
             st.caption(prose(f"{said}{time}.{_seeds_meant(step)}"))
             if not step.arguments:
+                for field in re.findall(r"`(\w+: [^`]+)`", step.purpose):
+                    code(field)
                 continue
             arguments = [*step.arguments, f"--store={location()}"]
             arguments += [f"--plugin={plugin}" for plugin in options()["plugins"]]

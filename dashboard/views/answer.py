@@ -21,10 +21,17 @@ from ablate.analysis.search import best_confirmed
 from ablate.analysis.slices import Slice, depths_of
 from ablate.render.blocks import lead
 from ablate.render.document import names_note
-from ablate.render.figures.axes import draw_scaling, draw_slice, scaling_table, scaling_title, slice_panels
+from ablate.render.figures.axes import (
+    beyond_scale,
+    draw_scaling,
+    draw_slice,
+    scaling_table,
+    scaling_title,
+    slice_panels,
+)
 from ablate.render.figures.curves import MOST_PANELS, course_panels, rows_with_course
 from ablate.render.figures.laws import draw_laws, has_laws
-from ablate.render.figures.profile import SCORE, matrix, matrix_note, profile
+from ablate.render.figures.profile import SCORE, matrix, matrix_key, matrix_note, profile
 from ablate.render.figures.style import Palette
 from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.latex import paper_table
@@ -103,6 +110,7 @@ def _suite(study_report: StudyReport) -> None:
     rows = [row for group in table.groups for row in group]
     told = "; ".join(f"{row[0]} {', '.join(row[1:])}" for row in rows[:20])
     plain_table(matrix(answer, narrow=is_narrow()), f"{len(rows)} rows of variants, a column for each task")
+    st.caption(prose(matrix_key(answer, narrow=is_narrow())))
     explain(matrix_note(answer, narrow=is_narrow()), SCORE, names_note(answer))
     on = ", ".join(study_report.tasks)
     chart(partial(profile, study_report), "profile", f"Scores of the variants on {on}: {told}")
@@ -113,6 +121,9 @@ def _ladder(study_report: StudyReport) -> None:
     said = "; ".join(f"{row.words} {', '.join(row.by_rung)}" for row in answer_of(study_report).scale)
     with st.container(key="panels-rungs"):
         chart(partial(draw_scaling, study_report, width=page_width()), "rungs", f"Difference on each rung: {said}")
+    note = "A rung is all models of one size. Bars end at the one-sided 95 % bounds that decide, here and in the table"
+    far = beyond_scale(study_report)
+    st.caption(prose(f"{note}.{f' Off the scale, at the largest: {far}.' if far else ''}"))
 
 
 def _search(study: str) -> None:
@@ -145,7 +156,6 @@ def _block(study: str) -> None:
     if svg:
         st.header("The block", anchor=False)
         picture(svg, f"Block of the baseline of {study} with the verdicts on its parts")
-        export({f"{study}_block.svg": lambda: svg}, "blocks")
 
 
 def _details(study: str) -> None:
@@ -337,6 +347,8 @@ def _scaling(study_report: StudyReport, scalings: Scalings) -> None:
 def _files(study: str, study_report: StudyReport, table: pd.DataFrame) -> dict[str, Maker]:
     files: dict[str, Maker] = dict(table_files(f"{study}_table", table))
     files[f"{study}_table.tex"] = partial(paper_table, study_report)
+    if verdicts_on_parts(study_report):
+        files[f"{study}_block.svg"] = lambda: judged_svg(study_report) or ""
     if study_report.tasks:
         tasks = matrix(answer_of(study_report))
         frame = pd.DataFrame([row for group in tasks.groups for row in group], columns=list(tasks.titles))

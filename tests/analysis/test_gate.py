@@ -145,7 +145,7 @@ def test_the_next_command_adds_enough_seeds_beside_those_that_lost_a_trial(lost:
 @pytest.mark.parametrize(
     ("losses", "bound", "purpose"),
     [
-        ([3.0], "+1 seed", "`seeds: 2` in the design, and `ablate study` again: 1 more seed may settle a=x"),
+        ([3.0], "+1 seed", "1 more seed may settle a=x: set `seeds: 2` in the design, then run `ablate study` again"),
         (
             [math.nan, math.nan, 3.0],
             "failures",

@@ -77,7 +77,7 @@ def test_a_phone_shows_what_is_claimed_and_each_task_in_rows(
     assert "why=mixer%3Dlinear%40task%3Drecall" in folded
     (tasks,) = (one for one in drawn if "a column for each task" in one)
     titles, rows = re.findall(r"<th(?: [^>]*)?>(.*?)</th>", tasks), re.findall("<tr>(.*?)</tr>", tasks)[1:]
-    assert titles == ["variant", *TASKS, "mean" if narrow else "mean score"]
+    assert titles == ["variant", *TASKS, "score" if narrow else "mean score (0 trivial, 1 perfect)"]
     cells = {row[0]: row[1:-1] for row in (re.findall("<td[^>]*>(.*?)</td>", row) for row in rows)}
     (linear,) = (found for name, found in cells.items() if "linear" in name)
     means = [loss + sum((seed + loss) ** 2 for seed in range(3)) / 300 for loss in LOSSES["mixer=linear"]]
@@ -165,4 +165,4 @@ def test_no_interval_of_an_accuracy_leaves_its_range(mean: float, low: float, hi
     suite = SimpleNamespace(rows=[row], tasks={"copy": SimpleNamespace(trivial=0.1, perfect=1.0)}, decimals=3,
                             metric="val_accuracy")  # fmt: skip
     found = matrix(cast("Answer", SimpleNamespace(suite=suite, groups=())))
-    assert found.groups[0][0] == ("a", said, "0.50 (0.20 to 1.00)")
+    assert found.groups[0][0] == ("a", f"{said} same", "0.50 (0.20 to 1.00)")

@@ -11,8 +11,8 @@ from typing import Any
 
 from ablate.analysis.changes import setting_titles
 from ablate.analysis.findings import Findings
-from ablate.analysis.judging import worst_margin
-from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, plural, scaled, with_interval
+from ablate.analysis.judging import deciding_bounds, worst_margin
+from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, listed, plural, scaled, with_interval
 from ablate.analysis.report import StudyReport
 from ablate.analysis.scaling import COMPUTE, ScalePoint, Scaling, Scalings, slope_cell
 from ablate.analysis.slices import Slice, SliceLine, SlicePoint, is_logarithmic
@@ -38,6 +38,7 @@ from ablate.render.figures.style import (
 )
 from ablate.spec.design import BASELINE
 from ablate.spec.fairness import BUDGET
+from ablate.stats import Verdict
 
 MOST_PANELS = 24
 """Variants beyond this number are not drawn along budgets or a sweep."""
@@ -64,8 +65,8 @@ def pictures(findings: Findings) -> Iterator[Picture]:
         rest = omission(far, len(scalings.of) - len(far) - MOST_PANELS)
         yield Picture(
             "scaling",
-            f"Difference of {metric} from the baseline at each {scalings.axis}, paired by seed, with its 95 % "
-            f"interval; a mark is the verdict there, dashed the margin {findings.report.margin:g}.{rest}",
+            f"Difference of {metric} from the baseline at each {scalings.axis}, paired by seed, with its one-sided "
+            f"95 % bounds; a mark is the verdict there, dashed the margin ±{findings.report.margin:g}.{rest}",
         )
     if findings.slices:
         along = " and ".join(f"{axis_slice.metric} along {axis_slice.axis}" for axis_slice in findings.slices)
@@ -83,9 +84,23 @@ def pictures(findings: Findings) -> Iterator[Picture]:
         )
 
 
+def beyond_scale(report: StudyReport) -> str:
+    """The variants that `draw_scaling` leaves out because they lie far off, with their last differences."""
+    scalings = report.scaling
+    assert scalings is not None, "only a study with an axis is drawn along it"
+    write, far = partial(fixed, decimals=decimals_for(report.margin, ()), sign=True), _far(scalings, report.margin)
+    ends = {one.variant: write(one.points[-1].difference.difference) for one in scalings.of if one.points}
+    return listed([f"{report.titles.get(name, name)} ({ends[name]})" for name in far])
+
+
 def _far(scalings: Scalings, margin: float) -> list[str]:
     """The variants whose differences are far off those of the others at every place."""
     return far_off({one.variant: [point.difference.difference for point in one.points] for one in scalings.of}, margin)
+
+
+def _said(verdict: Verdict) -> str:
+    """The verdict, or the group of answers in which it is `ahead`."""
+    return "ahead" if verdict.word == "not worse" and verdict.is_ahead else verdict.word
 
 
 def draw_scaling(report: StudyReport, palette: Palette, width: float = WIDTH) -> Spec:
@@ -97,31 +112,44 @@ def draw_scaling(report: StudyReport, palette: Palette, width: float = WIDTH) ->
     near.sort(key=lambda one: report.rule.sign * (one.points[0].difference.difference or 0.0))  # gains come first
     shown = [(one, point) for one in near for point in one.points]
     first = scalings.places[0] if scalings.axis == COMPUTE else 1.0
-    labels = alike(point.verdict.word for _, point in shown)
+    labels = alike(_said(point.verdict) for _, point in shown)
 
     def title(one: Scaling) -> str:
         ends = dict.fromkeys((one.points[0], one.points[-1]))
         said = (fixed(point.difference.difference, decimals_for(report.margin, ()), sign=True) for point in ends)
         return f"{wrapped(titles.get(one.variant, one.variant), PANEL_NAME)}\n{' → '.join(said)}"
 
-    rows = [
-        {"panel": title(one), "at": point.at / first, "difference": point.difference.difference,
-         "low": point.difference.low, "high": point.difference.high, "word": labels[point.verdict.word]}
-        for one, point in shown if point.difference.difference is not None
-    ]  # fmt: skip
+    rows = list[Spec]()
+    for one, point in shown:
+        if point.difference.difference is not None:
+            ends = deciding_bounds(point.verdict, report.direction)
+            low, high = (None, None) if ends is None else (ends.low, ends.high)
+            rows.append({"panel": title(one), "at": point.at / first, "difference": point.difference.difference,
+                         "low": low, "high": high, "word": labels[_said(point.verdict)]})  # fmt: skip
+    worst = worst_margin(report.margin, report.direction)
+    if rows:  # the margin has its name in the first panel alone
+        rows.append({"panel": rows[0]["panel"], "at": rows[0]["at"], "name": f"margin ±{report.margin:g}"})
     along = {BUDGET: "budget: steps over those of the space", COMPUTE: "times the compute"}
     scale: Spec = {"log": True, "base": 2} if min(scalings.places) > 0 else {}
     marks = {"values": [place / first for place in scalings.places], "format": ".3~g"}
     x = number("at", along.get(scalings.axis, scalings.axis), **scale, axis=marks)
-    y = number("difference", f"difference of {report.metric}")
+    y = number("difference", f"Δ {report.metric}", axis={"tickCount": 5})
+    x["scale"]["padding"] = y["scale"]["padding"] = 9
     looks = palette.verdicts(labels)
+    named = {"y": {"datum": worst}, "text": {"field": "name"}}
     return panels(
         [
-            *margin_marks(worst_margin(report.margin, report.direction), "y")[:2],
+            *margin_marks(worst, "y")[:2],
+            margin_marks(-worst, "y")[1],
+            mark("text", None, named, align="left", x=3, baseline="bottom" if worst > 0 else "top",
+                 dy=-3 if worst > 0 else 3)
+            | {"transform": [{"filter": "isValid(datum.name)"}]},
             mark("line", None, {"x": x, "y": y}, color=palette.grey, strokeWidth=1),
             mark("rule", None, {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"},
-                                **by_look("word", looks, "color")}, strokeWidth=1.3),
-            mark("point", None, {"x": x, "y": y, **by_look("word", looks, "color", "shape")}, size=45),
+                                **by_look("word", looks, "color")}, strokeWidth=1.3)
+            | {"transform": [{"filter": "isFinite(datum.low) && isFinite(datum.high) && datum.low != null"}]},
+            mark("point", None, {"x": x, "y": y, **by_look("word", looks, "color", "shape")}, size=45)
+            | {"transform": [{"filter": "isValid(datum.word)"}]},
         ],
         rows, width=width,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ablate.analysis.answer import Answer, answer_of
@@ -47,9 +47,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         Picture(
             "profile",
             "Scores by task with 95 % intervals over seeds: 0 is the best trivial baseline, 1 the best value of the "
-            "metric; intervals are cut there and where they leave the axis. Below, their mean, by which the variants "
-            "are judged."
-            f"{rest}",
+            "metric; intervals are cut there, and end in an arrow where they leave the axis. Below, their mean, by "
+            f"which the variants are judged.{rest}",
         ),
     )
 
@@ -84,6 +83,7 @@ def profile(report: StudyReport, palette: Palette) -> Spec:
     of = {labels[name]: looks[name] for name in labels}
     tip = [{"field": key, "title": key} for key in ("name", "task", "score", "low", "high", "metric", "verdict")]
     ends = [row for row in rows if row["low"] is not None]
+    cut = [row | {"low": domain[0]} for row in ends if row["low"] < domain[0]]
     return layers(
         [
             mark("rect", [{"task": task} for task in tasks[::2]], {"y": y}, color=palette.faint, opacity=0.5),
@@ -92,7 +92,9 @@ def profile(report: StudyReport, palette: Palette) -> Spec:
             mark("rule", ends, {"x": x | {"field": "low"}, "x2": {"field": "reach"}, **at,
                                 **by_look("name", of, "color")},
                  strokeWidth=1.3, clip=True),
-            mark("point", rows, {"x": x, **at, **by_look("name", of, "color", "shape"), "tooltip": tip}, size=55),
+            mark("point", cut, {"x": x | {"field": "low"}, **at, **by_look("name", of, "color")},
+                 shape="triangle-left", size=55),
+            mark("point", rows, {"x": x, **at, **by_look("name", of, "color"), "tooltip": tip}, size=55),
         ],
         max(30, 11 * len(shown)) * (1 + len(suite.tasks)),
     )  # fmt: skip
@@ -108,50 +110,61 @@ def matrix(answer: Answer, *, narrow: bool = False) -> Grid:
     assert suite is not None, "only suites have a matrix"
 
     decimals = 2 if narrow else suite.decimals
+
     least = 0.0 if is_accuracy(suite.metric) else -math.inf
 
-    def around(low: float | None, high: float | None, least: float, most: float, decimals: int) -> str:
-        if low is None or high is None or narrow:
-            return ""
-        if least <= low and high <= most:
-            return f" ± {(high - low) / 2:.{decimals}f}"
-        return f" ({max(low, least):.{decimals}f} to {min(high, most):.{decimals}f})"
+    def column(of: Sequence[tuple[float | None, float | None, float | None]], ends: tuple[float, float],
+               decimals: int) -> list[str]:  # fmt: skip
+        """Means with their intervals, all in one form: `±`, or with their ends where one is cut at those of a value."""
+        known = [(mean, low, high) for mean, low, high in of if None not in (mean, low, high)]
+        cut = any(low < min(mean, ends[0]) or high > max(mean, ends[1]) for mean, low, high in known)
 
-    def interval(task: str, cell: SuiteCell) -> str:
-        if cell.mean is None:
-            return suite_mark(cell) if cell.verdict == "diverged" else MISSING
-        of = suite.tasks[task]
-        ends = (least, of.perfect) if of.perfect > of.trivial else (of.perfect, math.inf)
-        within = around(cell.low, cell.high, min(cell.mean, ends[0]), max(cell.mean, ends[1]), decimals)
-        return f"{cell.mean:.{decimals}f}{within} {_verdict(cell, narrow=narrow)}".rstrip()
+        def written(mean: float, low: float | None, high: float | None) -> str:
+            if low is None or high is None or narrow:
+                return f"{mean:.{decimals}f}"
+            if not cut:
+                return f"{mean:.{decimals}f} ± {(high - low) / 2:.{decimals}f}"
+            low, high = max(low, min(mean, ends[0])), min(high, max(mean, ends[1]))
+            return f"{mean:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})"
 
+        return [MISSING if mean is None else written(mean, low, high) for mean, low, high in of]
+
+    columns = []
+    for name, task in suite.tasks.items():
+        cells = [row.cells[name] for row in suite.rows]
+        ends = (least, task.perfect) if task.perfect > task.trivial else (task.perfect, math.inf)
+        means = column([(cell.mean, cell.low, cell.high) for cell in cells], ends, decimals)
+        lost = [cell.mean is None and cell.verdict == "diverged" for cell in cells]
+        columns.append(
+            [
+                suite_mark(cell) if gone else f"{mean} {_verdict(cell, narrow=narrow)}".rstrip()
+                for mean, cell, gone in zip(means, cells, lost, strict=True)
+            ]
+        )
     judged = {row.variant: (key, row) for group in answer.groups for key in [group.key] for row in group.rows}
 
-    def mean(of: SuiteRow) -> str:
-        if of.score is None:
-            return MISSING
-        within = around(of.low, of.high, -math.inf, max(1.0, of.score), 2)
-        if of.variant not in judged:
-            return f"{of.score:.2f}{within}"
+    def verdict(of: SuiteRow) -> str:
+        if of.score is None or of.variant not in judged:
+            return ""
         key, row = judged[of.variant]
         word = "" if narrow else f" {verdict_word(key, row)}"
-        star = "*" * (row.bound is not None and not row.jointly)
-        return f"{of.score:.2f}{within} {character(Palette().verdict(DRAWN_AS[key]))}{word}{star}"
+        return (
+            f" {character(Palette().verdict(DRAWN_AS[key]))}{word}{'*' * (row.bound is not None and not row.jointly)}"
+        )
 
-    rows = tuple(
-        (new_part(row.words), *(interval(task, cell) for task, cell in row.cells.items()), mean(row))
-        for row in suite.rows
-    )
+    scores = column([(row.score, row.low, row.high) for row in suite.rows], (-math.inf, 1.0), 2)
+    columns.append([f"{score}{verdict(row)}" for score, row in zip(scores, suite.rows, strict=True)])
+    rows = tuple((new_part(row.words), *cells) for row, *cells in zip(suite.rows, *columns, strict=True))
     trivial = ("trivial baseline", *(f"{task.trivial:.{decimals}f}" for task in suite.tasks.values()), "0.00")
-    titles = ("variant", *suite.tasks, "mean" if narrow else MEAN)
-    return Grid(titles, (rows, (trivial,)), frozenset({0}))
+    titles = ("variant", *suite.tasks, "score" if narrow else f"{MEAN} (0 trivial, 1 perfect)")
+    return Grid(titles, (rows, (trivial,)), frozenset(range(len(titles))))
 
 
 def _verdict(cell: SuiteCell, *, narrow: bool) -> str:
     """The verdict on a variant on a task: the mark of the figures, with the word unless it is `narrow`."""
     word, beside = ("" if cell.alike else cell.verdict), suite_mark(cell).lstrip("".join(VERDICT_MARKS.values()))
     if word not in VERDICT_MARKS:
-        return beside
+        return f"{'same' if cell.alike and not narrow else ''}{beside}"
     return f"{character(Palette().verdict(word))}{'' if narrow else f' {in_answer(word)}'}{beside}"
 
 
@@ -161,18 +174,32 @@ def _key(cells: Iterable[SuiteCell]) -> str:
     return ", ".join(f"{character(look)} {label}" for label, look in Palette().verdicts(words).items())
 
 
-def matrix_note(answer: Answer, *, narrow: bool = False) -> str:
-    """How to read the matrix, in a few sentences; `narrow` as for `matrix`."""
+def matrix_key(answer: Answer, *, narrow: bool = False) -> str:
+    """What the marks and the last column of the matrix mean, in a line below it; `narrow` as for `matrix`."""
     suite = answer.suite
     assert suite is not None, "only suites have a matrix"
     cells = [cell for row in suite.rows for cell in row.cells.values()]
-    spread = "" if narrow else " with half of its 95 % interval over seeds, or its ends cut at what the metric can be"
-    said = f"{suite.metric}{spread}. Beside it the verdict against the baseline on this task, margin {suite.margin:g}"
-    said += f": {_key(cells)}" * narrow
-    said += "; none where it equals the baseline at every seed" * any(cell.alike for cell in cells)
-    marks = "".join(map(suite_mark, cells))
-    alone = " *: true alone, not jointly over all variants and tasks (Holm's procedure)." * ("*" in marks)
-    return f"{said}.{alone}{' °: not above the trivial baseline.' * ('°' in marks)}"
+    alone = any(row.bound is not None and not row.jointly for row in answer.rows)
+    marks = "".join(map(suite_mark, cells)) + "*" * alone
+    alike = f"{'no mark' if narrow else 'same'}: equal to the baseline at every seed"
+    notes = [
+        "Score: the mean over tasks of the metric on a scale where 0 is trivial and 1 perfect",
+        *([_key(cells)] if narrow else []),
+        *([alike] if any(cell.alike for cell in cells) else []),
+        *(["*: true alone, not jointly with all other verdicts"] if "*" in marks else []),
+        *(["°: not above the trivial baseline"] if "°" in marks else []),
+    ]
+    return f"{'; '.join(notes)}."
+
+
+def matrix_note(answer: Answer, *, narrow: bool = False) -> str:
+    """How to read the matrix, in a sentence or two; `narrow` as for `matrix`."""
+    suite = answer.suite
+    assert suite is not None, "only suites have a matrix"
+    spread = "" if narrow else " with its 95 % interval over seeds, cut at what the metric can be"
+    said = f"On tasks: {suite.metric}{spread}, with the verdict against the baseline there, margin {suite.margin:g}."
+    alone = any("*" in suite_mark(cell) for row in suite.rows for cell in row.cells.values())
+    return said + " Jointly: over all variants and tasks, by Holm's procedure." * alone
 
 
 SCORE = "The score of a task is (metric - trivial) / (perfect - trivial): 0 is the best trivial baseline, 1 is perfect."
@@ -185,7 +212,7 @@ def section(findings: Findings, shown: Mapping[str, Picture]) -> Section | None:
         return None
     answer = answer_of(findings.report)
     drawn = (shown["profile"],) if "profile" in shown else ()
-    return Section("Tasks", (matrix(answer), Paragraph(f"{matrix_note(answer)} {SCORE}"), *drawn))
+    return Section("Tasks", (matrix(answer), Paragraph(f"{matrix_key(answer)} {matrix_note(answer)} {SCORE}"), *drawn))
 
 
 FIGURES = {"profile": lambda findings, palette: profile(findings.report, palette)}

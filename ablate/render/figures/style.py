@@ -111,14 +111,14 @@ class Palette:
         return looks | {name: self.look(index) for index, name in enumerate(others)}
 
     def verdict(self, word: str) -> Look:
-        """The look of a verdict or of what stands in its place; `worse` looks as `needed`, a word on removals, does."""
-        colours, mark = _VERDICTS[removal_word(word)]
+        """The look of a verdict, a group of an answer or what stands in its place; `worse` looks as `needed` does."""
+        colours, mark = _VERDICTS[_drawn_as(word)]
         return Look(colours[self.dark], _DASHES[0], mark)
 
     def verdicts(self, words: Iterable[str]) -> dict[str, Look]:
         """The looks of these verdicts by their labels (`alike`), in the order of legends."""
         labels = alike(words)
-        return {labels[word]: self.verdict(word) for kept in _VERDICTS for word in labels if removal_word(word) == kept}
+        return {labels[word]: self.verdict(word) for kept in _VERDICTS for word in labels if _drawn_as(word) == kept}
 
 
 _CHARACTERS = {"square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼", _CROSS: "×"}
@@ -134,7 +134,12 @@ def alike(words: Iterable[str]) -> dict[str, str]:
     """Verdict to its label in a legend: `must stay or worse` where both occur, which look the same."""
     found = sorted(set(words))
     said = {word: in_answer(word) for word in found}
-    return {word: " or ".join(said[one] for one in found if removal_word(one) == removal_word(word)) for word in found}
+    return {word: " or ".join(said[one] for one in found if _drawn_as(one) == _drawn_as(word)) for word in found}
+
+
+def _drawn_as(word: str) -> str:
+    """The verdict in whose colour and mark a verdict or a group of an answer is drawn."""
+    return DRAWN_AS.get(word, removal_word(word))  # type: ignore[call-overload, no-any-return]
 
 
 PAPER = Palette(paper="#ffffff")
@@ -217,7 +222,8 @@ def panels(parts: Iterable[Spec], rows: Sequence[Spec], height: float = 110, wid
     columns = math.ceil(len(order) / lines) or 1
     facet = {"field": "panel", "type": "nominal", "sort": order, "title": None, "header": {"labelPadding": 2}}
     drawn = {"layer": [*parts], "width": (width - 60) / columns - 10, "height": height}
-    return {"data": {"values": [*rows]}, "facet": facet, "columns": columns, "spec": drawn}
+    apart: Spec = {"resolve": {"axis": {"x": "independent"}}} if len(order) % columns else {}  # no axis without a panel
+    return {"data": {"values": [*rows]}, "facet": facet, "columns": columns, "spec": drawn, **apart}
 
 
 def number(field: str, title: str | None = None, **more: Any) -> Spec:
