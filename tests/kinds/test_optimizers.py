@@ -657,6 +657,12 @@ def test_parameters_are_known_by_role_block_and_shape() -> None:
     assert {info.layer for name, info in infos.items() if name.startswith("blocks.")} == {0, 1}
 
 
+def test_rates_follow_the_tables_of_the_papers() -> None:
+    """By width arXiv:2203.03466, Table 8; by depth, with branches divided by its root, arXiv:2310.02244, Table 1."""
+    growths = [OptimizerSpec.parse({"kind": kind, "lr": 0.1}).growth("matrix") for kind in ("sgd", "adamw")]
+    assert [(growth.width, growth.depth(0.5)) for growth in growths] == [(0.0, 0.0), (-1.0, -0.5)]
+
+
 @pytest.mark.parametrize(
     ("mixer", "filters"),
     [

@@ -171,6 +171,14 @@ CASES: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
 }
 
 IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
+    "a norm of the outputs of heads of width 1": (
+        {"heads": 24},
+        {"block.mixer.output_norm": "rms"},
+        "block.mixer.output_norm",
+        "leaves its sign alone",
+        "Leave `output_norm` out",
+        {"heads": 12},
+    ),
     "more groups than heads": (
         MASKED,
         {"exceptions.1": {"mixer": {"kv_heads": 6}}},

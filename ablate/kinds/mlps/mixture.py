@@ -388,7 +388,7 @@ def balancing_bias(margins: Tensor, active: int) -> Tensor:
         active: k.
     """
     count = margins.isfinite().all(-1).sum(-1)
-    place = (count * active // margins.shape[-1]).clamp(max=margins.shape[1] - 1)
+    place = count * active // margins.shape[-1]  # below N: not all experts are active
     ordered = margins.sort(1, descending=True).values
     bars = ordered.gather(1, place[:, None, None].expand(-1, 1, margins.shape[-1])).squeeze(1)
     return bars.mean(-1, keepdim=True) - bars
