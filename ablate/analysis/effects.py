@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Literal
 
@@ -42,6 +42,8 @@ from ablate.stats import (
 from ablate.store.records import StudyRecord, VariantRecord
 
 Side = Literal["worse", "better", "worse than the sum", "better than the sum", "within", "undecided"]
+NO_REPLACEMENT = "no replacement"
+"""What is known of two removed parts that together are not worse than the sum says by the margin."""
 _ROUNDING = 1e-9
 MOST_TERMS = 1_500
 """Above this number of effects only main effects are estimated."""
@@ -78,6 +80,13 @@ class EffectRow:
     def name(self) -> str:
         """`switch=setting`, joined by a colon."""
         return ":".join(f"{switch}={setting}" for switch, setting in self.settings)
+
+    def narrowed(self, share: float) -> EffectRow:
+        """The same with an interval of this share of its width around the estimate."""
+        if self.low is None or self.high is None:
+            return self
+        low, high = (self.estimate + share * (end - self.estimate) for end in (self.low, self.high))
+        return replace(self, low=low, high=high)
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -171,6 +180,15 @@ class StudyEffects:
             return "worse than the sum" if self.is_worse(row.estimate) else "better than the sum"
         return "worse" if self.is_worse(row.estimate) else "better"
 
+    def finding(self, row: EffectRow) -> str:
+        """What is known of an effect, in a few words: its side, or that two removed parts do not replace each other.
+
+        That is shown by one bound alone: without both it is not worse than the sum says by the margin.
+        """
+        side = self.side(row)
+        shown = side == "undecided" and len(row.settings) > 1 and not row.aliases
+        return NO_REPLACEMENT if shown and self.removes(row) and self.not_worse(row) else side
+
     def removes(self, *rows: EffectRow) -> bool:
         """Whether these effects are of nothing but the removal of parts."""
         titles = (title for row in rows for title in self.titles[row.name].split(" × "))
@@ -188,7 +206,11 @@ class StudyEffects:
             return "too few trials for an interval"
         if not all(map(math.isfinite, row.bounds)):
             return "trials diverged, so one side has no bound"
-        return "not worse by the margin" * self.not_worse(row)
+        if not self.not_worse(row):
+            return ""
+        if self.finding(row) == NO_REPLACEMENT:
+            return f"may be {f'below {-self.margin:g}' if self.direction == 'minimize' else f'above +{self.margin:g}'}"
+        return "within the margin or better" + " than the sum" * (len(row.settings) > 1)
 
 
 def read_effects(store: StudyReader, name: str) -> StudyEffects | None:

@@ -174,10 +174,16 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
     if row.confirmed and row.awaits:
         yield f"{said}; of its fresh seeds {row.awaits}."
     elif row.confirmed and shown and shown.difference is not None and row.beside is not None:
-        yield f"{said}."
         own, other = (fixed(value, decimals) for value in (row.beside + shown.difference, row.beside))
-        both = f"its {report.metric} is {own}, the baseline's {other}"
-        yield f"On {plural(len(row.confirmed), 'fresh seed')} {both}: {_beats(shown, report)}."
+        on = f"on {plural(len(row.confirmed), 'fresh seed')}"
+        if any(of.confirmed and of.verdict and of.verdict.is_ahead for of in report.variants):
+            yield f"{said}."
+            both = f"its {report.metric} is {own}, the baseline's {other}"
+            yield f"{on.capitalize()} {both}: {_beats(shown, report)}."
+        else:
+            yield "No combination is shown to beat the baseline."
+            both = f"{report.metric} {own} {on}, the baseline {other}"
+            yield f"The best of {others}, {words}, has {both}: {_beats(shown, report)}."
     else:
         yield f"{said}, {report.metric} {fixed(means[name], decimals)}{beside}; not confirmed on fresh seeds."
 
@@ -185,7 +191,7 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
 def _beats(best: AnswerRow, report: StudyReport) -> str:
     """Whether the best point of a search is shown to be better than the baseline, by the bound of its verdict."""
     if best.bound is None:
-        return "undecided which is better"
+        return "undecided"
     size = cost_of(best, report)
     if best.verdict in ("needed", "worse") or report.rule.sign * best.bound < 0:
         within = f", perhaps less than the margin {report.margin:g}" * (best.verdict in ("not needed", "not worse"))
@@ -206,6 +212,9 @@ def _effects(report: StudyReport) -> Iterator[str]:
     so_far = " so far" if any(row.running for row in report.variants) else ""
     said = average_sentence(effects, so_far), *pair_sentences(effects)
     yield from (*said[1:], said[0]) if effects.asked else said
+    others = [row.verdict for row in report.variants if row.name != report.record.baseline]
+    if effects.removes(*effects.main) and all(verdict is not None and verdict.is_worse for verdict in others):
+        yield f"Keep {'both' if len(effects.main) == 2 else f'all {len(effects.main)}'}."
 
 
 def average_sentence(effects: StudyEffects, so_far: str = "") -> str:
@@ -262,7 +271,10 @@ def _on_pair(effects: StudyEffects, row: EffectRow) -> str:
     if removed and side == "worse than the sum":
         return f"{begin} and {second} replace each other: without both it is worse than the sum says {size}."
     if removed and effects.not_worse(row):
-        return f"{begin} and {second} do not replace each other {size}."
+        assert row.bounds is not None
+        most, end = ("most", row.bounds[1]) if effects.direction == "minimize" else ("least", row.bounds[0])
+        bound = f", at {most} {fixed(end, decimals_for(effects.margin, ()), sign=True)}"
+        return f"{begin} and {second} do not replace each other {size.replace(')', bound + ')')}."
     match side:
         case "undecided":
             asked = "replace each other" if removed else "interact"

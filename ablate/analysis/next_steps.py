@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.analysis.answer_rows import compared_rows, included, lost_its_pairs, removed_settings
+from ablate.analysis.effects import NO_REPLACEMENT
 from ablate.analysis.headline import shows_effects
 from ablate.analysis.ladder import next_rung
 from ablate.analysis.numbers import few, listed, new_part, plural
@@ -14,6 +15,7 @@ from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
 from ablate.spec.paths import longer
 from ablate.stats.bounds import LEAST_PAIRS
+from ablate.stats.effects import narrowing
 from ablate.stats.further import MOST_FURTHER_SEEDS, in_percent
 from ablate.stats.schedule import LAST
 from ablate.store.records import TrialState
@@ -93,14 +95,22 @@ def _narrower_effects(report: StudyReport) -> Iterator[NextStep]:
     effects = report.effects
     if effects is None or not shows_effects(report) or effects.withheld or report.unit != "seed":
         return
-    undecided = sum(effects.side(row) == "undecided" for row in (*effects.main, *effects.interactions))
+    undecided = [row for row in (*effects.main, *effects.interactions) if effects.side(row) == "undecided"]
     seeds = len(report.baseline.planned)
     trained = [row.seconds / len(row.finished) for row in report.variants if row.finished]
     if undecided and 2 * seeds <= LAST:
-        purpose = f"trains every combination with {plural(seeds, 'more seed')}, which narrows the intervals of "
-        purpose += plural(undecided, "undecided effect")
+        purpose = f"trains every combination with {plural(seeds, 'more seed')}"
+        if all(effects.finding(row) == NO_REPLACEMENT for row in undecided):
+            purpose += ", which the answer does not need: they may show whether one part matters less without the other"
+        elif seeds > 1 and report.rule.schedule is None:
+            share = narrowing(seeds)
+            narrowed = [effects.side(row.narrowed(share)) != "undecided" for row in undecided]
+            purpose += f": if noise and estimates stay as they are, intervals narrow to {share:.0%} of their width "
+            purpose += f"and would decide {sum(narrowed)} of {plural(len(undecided), 'undecided effect')}"
+        else:
+            purpose += f", which narrows the intervals of {plural(len(undecided), 'undecided effect')}"
         arguments = ("resume", report.record.name, "--seeds", str(2 * seeds))
-        yield NextStep(arguments, purpose, seeds * math.fsum(trained) or None)
+        yield NextStep(arguments, purpose.replace("%", " %"), seeds * math.fsum(trained) or None)
 
 
 def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
@@ -217,9 +227,12 @@ def _why_none(report: StudyReport) -> str:
     each = [*map(str, sorted({*needed})), *([] if all_known else [f"over {MOST_FURTHER_SEEDS}"])]
     beyond = ", beyond any schedule" if scheduled else ""
     of_all = "" if len(left.of_seeds) == left.undecided else f"of {left.undecided} "
-    needs = "needs" if len(left.of_seeds) == 1 else "need"
     units = unit if each == ["1"] else f"{unit}s"
-    return f"{len(left.of_seeds)} {of_all}undecided {needs} {listed(each)} more {units}{beyond}"
+    if report.record.traits.finds_best and not needed:
+        return f"keep the baseline: to tell the best point from it, {each[0]} more {units} would be needed"
+    many = f"{len(left.of_seeds)} {of_all}" if of_all else ""
+    undecided = f"{many}undecided" if many else plural(len(left.of_seeds), "undecided comparison")
+    return f"{undecided} need{'s' * (len(left.of_seeds) == 1)} {listed(each)} more {units}{beyond}"
 
 
 def _open_claims(report: StudyReport) -> Iterator[NextStep]:

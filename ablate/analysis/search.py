@@ -12,7 +12,11 @@ from ablate.analysis.changes import setting_titles, setting_words
 from ablate.analysis.numbers import fixed, listed, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
-from ablate.store.records import StudyRecord
+from ablate.analysis.slices import factors_of
+from ablate.spec.design import BASELINE
+from ablate.spec.paths import full_path, leaves
+from ablate.stats import Interval, mean_interval
+from ablate.store.records import StudyRecord, VariantRecord
 
 SAMPLERS = {
     "tpe": "a tree-structured Parzen estimator (TPE)",
@@ -54,6 +58,60 @@ def best_confirmed(report: StudyReport, answer: Answer) -> str | None:
     confirmed = {row.name for row in report.variants if row.confirmed}
     rows = [row.variant for group in answer.groups for row in group.rows if row.variant in confirmed]
     return rows[0] if rows else None
+
+
+def fresh_means(
+    report: StudyReport, answer: Answer, fresh: Mapping[str, VariantRuns]
+) -> dict[str, tuple[str, Interval]]:
+    """The baseline and the best point with what they are called and their means over the fresh seeds that both have.
+
+    Args:
+        fresh: Variant name to its trials with fresh seeds.
+    """
+    if (best := best_confirmed(report, answer)) is None:
+        return {}
+    base = baselines_of(report.record)[best]
+    first, second = (fresh[name].values(report.metric) for name in (base, best))
+    seeds = sorted(first.keys() & second.keys())
+    on = plural(len(seeds), "fresh seed")
+    return {
+        name: (f"{title}, {on}", mean_interval([values[seed] for seed in seeds]))
+        for name, title, values in ((base, BASELINE, first), (best, "best", second))
+        if seeds
+    }
+
+
+def kinds_of(record: StudyRecord) -> dict[str, str]:
+    """Variant to the settings of its switches in words, `activation GELU`; of a search of numbers alone, a point.
+
+    A switch that sets one field is called by the value of that field, which two of its settings may share.
+    """
+    switches = factors_of(record).switches
+    titles = setting_titles(switches)
+
+    def words(variant: VariantRecord, switch: str) -> str:
+        paths = {path for setting in record.space["switches"][switch].values() for path in setting}
+        found = leaves(variant.spec).get(full_path(paths.pop())) if len(paths) == 1 else None
+        return setting_words(switch, found if isinstance(found, str) else variant.settings[switch])
+
+    return {
+        variant.name: ", ".join(f"{titles[name]} {words(variant, name)}" for name in switches) or "point"
+        for variant in record.variants
+    }
+
+
+def what_best_has(report: StudyReport, answer: Answer) -> str:
+    """Which settings of switches the best point on fresh seeds has, beside those of the baseline, in a sentence.
+
+    Empty of a search of numbers alone, and without fresh seeds.
+    """
+    kinds, best = kinds_of(report.record), best_confirmed(report, answer)
+    if best is None or not factors_of(report.record).switches:
+        return ""
+    own, other = kinds[best], kinds[baselines_of(report.record)[best]]
+    return (
+        f"The best and the baseline both have {own}." if own == other else f"The best has {own}, the baseline {other}."
+    )
 
 
 def seed_pairs(first: Mapping[int, float], second: Mapping[int, float]) -> dict[str, tuple[float, float]]:

@@ -198,7 +198,7 @@ def effects_note(effects: StudyEffects) -> str:
             "within it on both sides."
         )
     aliased = any(row.aliases for row in (*effects.main, *effects.interactions))
-    return said + " Or: these trials cannot tell the two apart; the number is of their sum." * aliased
+    return said + " Confounded: the design cannot tell the two apart; the number is of their sum." * aliased
 
 
 def names_note(answer: Answer, text: str | None = None) -> str:

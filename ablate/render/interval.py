@@ -18,8 +18,6 @@ REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
 FURTHER = (6.0, 12.0)
 """The same of pictures, which have more room, where most intervals do not lie within less."""
-FURTHEST = 40.0
-"""The same of pictures that hold everything: a margin has three pixels then."""
 
 
 class Span(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -251,7 +251,8 @@ def show_sentence(study_report: StudyReport) -> None:
     st.title(prose(" ".join(told[:1] if of_mean else told)), anchor=False)
     if of_mean:
         st.markdown(prose(" ".join(told[1:])))
-    limits = [line.text for line in answer.trust if line.level != "ok"]
+    searched = study_report.record.traits.finds_best and any(row.confirmed for row in study_report.variants)
+    limits = [line.text for line in answer.trust if line.level != "ok" and not (searched and line.key == "selected")]
     if limits:
         more = f"; {len(limits) - MOST_LIMITS} more in the checks" if len(limits) > MOST_LIMITS else ""
         said = "; ".join(limits[:MOST_LIMITS])
@@ -259,19 +260,24 @@ def show_sentence(study_report: StudyReport) -> None:
         st.markdown(f":orange[:material/warning:] {prose(said)}{more}", help=rules or None)
 
 
-def show_answer(study_report: StudyReport) -> None:
-    """Draw the verdicts of a study; a click on a change shows the evidence."""
+def show_answer(study_report: StudyReport, picture: Callable[[], None] = lambda: None) -> None:
+    """Draw the verdicts of a study; a click on a change shows the evidence.
+
+    Args:
+        picture: Draws what belongs below the rows of a search or of effects.
+    """
     answer, effects = answer_of(study_report, letters=False), study_report.effects
     counts = ", ".join(f"{len(group.rows)} {group.key}" for group in answer.groups)
     if effects is not None and shows_effects(study_report):
         show_effects(effects, MOST_PAIRS)
+        picture()
         _folded(answer, f"{plural(len(answer.rows), 'combination')}, each by itself against the baseline: {counts}")
     elif answer.suite is not None:
         _folded(answer, f"Mean score over the {plural(len(answer.suite.tasks), 'task')}: {counts}")
     elif answer.groups:
         if answer.scale:
             st.subheader("On the largest rung", anchor=False)
-        _judged_rows(answer)
+        _judged_rows(answer, picture)
     if study_report.climbs is not None:
         _scale(answer, study_report.climbs)
 
@@ -284,14 +290,16 @@ def _folded(answer: Answer, title: str) -> None:
             _rows(answer)
 
 
-def _judged_rows(answer: Answer) -> None:
+def _judged_rows(answer: Answer, picture: Callable[[], None]) -> None:
     """The compared variants; those that fresh seeds have not tried are a click away where others were tried."""
     judged = tuple(group for group in answer.groups if group.key != "unproven")
     others = [row for group in answer.groups if group.key == "unproven" for row in group.rows]
     if not judged or not others:
         _rows(answer)
+        picture()
         return
     _rows(replace(answer, groups=judged))
+    picture()
     title = f"{plural(len(others), 'further combination')}, not tried on fresh seeds"
     each = st.expander(title, key="unproven", on_change="rerun", bind="query-params")
     if each.open:

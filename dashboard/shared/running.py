@@ -297,6 +297,8 @@ def show_next_steps(answer: Answer, title: str = "What next?") -> None:
         for number, step in enumerate(answer.next):
             time = f", about {duration(step.seconds)} of training" if step.seconds else ""
             said = f"This command {step.purpose}" if step.arguments else step.purpose[0].upper() + step.purpose[1:]
+            if len(answer.next) > 1:
+                said = f"{'Then' if number else 'First'}: {said[0].lower()}{said[1:]}"
             st.caption(prose(f"{said}{time}.{_seeds_meant(step)}"))
             if not step.arguments:
                 for field in re.findall(r"`(\w+: [^`]+)`", step.purpose):

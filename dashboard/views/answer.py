@@ -12,31 +12,33 @@ import streamlit as st
 from ablate.analysis.answer import answer_of, verdicts_on_parts
 from ablate.analysis.columns import Column, columns, groups, legend
 from ablate.analysis.course import course_cell
+from ablate.analysis.effects import setting_means
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.scaling import Scalings
-from ablate.analysis.search import best_confirmed
+from ablate.analysis.search import fresh_means, kinds_of, what_best_has
 from ablate.analysis.slices import Slice, depths_of
 from ablate.render.blocks import lead
 from ablate.render.document import names_note
 from ablate.render.figures.axes import (
     beyond_scale,
     draw_scaling,
+    draw_search,
     draw_slice,
     scaling_table,
     scaling_title,
     slice_panels,
 )
 from ablate.render.figures.curves import MOST_PANELS, course_panels, rows_with_course
+from ablate.render.figures.effects import draw_means, how_to_read_means
 from ablate.render.figures.laws import draw_laws, has_laws
 from ablate.render.figures.profile import SCORE, matrix, matrix_key, matrix_note, profile
 from ablate.render.figures.style import Palette
 from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.latex import paper_table
 from ablate.render.formats.slides import SlidesFormat
-from ablate.spec.design import BASELINE
 from ablate.store import TrialState
 from dashboard.shared import results
 from dashboard.shared.evidence import claim_rows, explain, show_answer, show_sentence
@@ -98,9 +100,10 @@ def _live(study: str) -> None:
         _suite(study_report)
     if study_report.climbs is not None:
         _ladder(study_report)
-    if study_report.record.traits.finds_best:
-        _search(study)
-    show_answer(study_report)
+    searched = study_report.record.traits.finds_best
+    if searched and (said := what_best_has(study_report, results.answer(study))):
+        st.markdown(prose(said))
+    show_answer(study_report, partial(_search if searched else _four, study))
 
 
 def _suite(study_report: StudyReport) -> None:
@@ -127,17 +130,34 @@ def _ladder(study_report: StudyReport) -> None:
 
 
 def _search(study: str) -> None:
-    """The points of a search along each number that it varies, the best and the baseline among them by name."""
+    """The points of a search along each number that it varies, and the best and the baseline on fresh seeds."""
     found = [one for one in results.slices(study) if one.trained is None][:MOST_AXES]
     if not found:
         return
-    named = {record(study).baseline: BASELINE}
-    if best := best_confirmed(report(study), results.answer(study)):
-        named[best] = "best"
+    study_report = report(study)
+    fresh = fresh_means(study_report, results.answer(study), results.fresh(study))
+    kinds = kinds_of(study_report.record)
     told = f"{found[0].metric} of the points of the search along {', '.join(one.axis for one in found)}"
     with st.container(key="panels-search"):
-        chart(partial(slice_panels, found, {}, width=page_width(), named=named), "search", told)
-    st.caption("Each point with the seed that chose among them; the verdict below is on fresh seeds alone.")
+        chart(partial(draw_search, found, kinds, fresh, width=page_width()), "search", told)
+    seeds = "seeds" if len(study_report.baseline.planned) > 1 else "seed"
+    said = f"Small: each point on the {seeds} that chose the best."
+    if fresh:
+        said += f" Large: means on fresh seeds with 95 % intervals; ringed: both on the {seeds} that chose."
+    st.caption(prose(said))
+
+
+def _four(study: str) -> None:
+    """The four means of a study of two switches."""
+    effects = results.effects(study)
+    if effects is None or len(effects.main) != 2 or len(effects.interactions) != 1:
+        return
+    (pair,) = effects.interactions
+    if means := setting_means(*results.compared(study), pair):
+        told = "; ".join(f"{of.mean:.3f}" for of in means.values() if of.mean is not None)
+        alt = f"Mean {effects.metric} with and without {effects.titles[pair.name]}: {told}"
+        chart(partial(draw_means, effects, {pair.name: means}, width=min(page_width(), 480)), "means", alt)
+        st.caption(prose(how_to_read_means(effects)))
 
 
 def _claims(study: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +13,7 @@ import streamlit as st
 from ablate.analysis.changes import setting_titles, setting_words, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects, setting_means
 from ablate.analysis.headline import average_sentence, pair_sentences, shows_effects
-from ablate.analysis.numbers import MISSING, decimals_for, fixed
+from ablate.analysis.numbers import MISSING, decimals_for, fixed, interval_words, plural
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.slices import axis_value, varies
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice, positions
@@ -52,6 +52,7 @@ from dashboard.shared.exports import (
 )
 from dashboard.shared.frame import begin_page
 from dashboard.shared.results import MEMBERSHIP, any_ended, missing
+from dashboard.shared.running import show_next_steps
 from dashboard.shared.store import every, record, report
 from dashboard.shared.text import aligned, fitting, prose
 from dashboard.views import Entry
@@ -157,14 +158,14 @@ def _interactions(study: str) -> None:
         st.info(f"{len(effects.main)} settings are too many for a heat map; the table of effects has all pairs.")
         return
     rows = effects.ranked(effects.interactions)
-    _headline(study, " ".join(pair_sentences(effects)))
+    _headline(study, " ".join((*pair_sentences(effects), *_why_open(study, effects))))
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
     found = {row.name: setting_means(*results.compared(study), row) for row in rows[:MOST_MEANS]}
     if means := {name: of for name, of in found.items() if of}:
         draw = partial(draw_means, effects, means)
         said = "; ".join(f"{effects.titles[row.name]} {row.estimate:+.3g}" for row in rows if row.name in means)
+        st.caption(prose(how_to_read_means(effects)))
         chart(partial(draw, width=page_width()), "means", f"Means of pairs of settings, beyond their sum: {said}")
-        st.caption(prose(how_to_read_means(effects.metric)))
         files |= figure_files(f"{study}_means", draw)
     if draws_pairs(effects) and len(rows) > len(means):
         draw = partial(draw_pairs, effects)
@@ -176,7 +177,19 @@ def _interactions(study: str) -> None:
         st.caption(prose(how_to_read_pairs(effects)))
         files |= figure_files(f"{study}_interactions", draw)
     show_effects(replace(effects, main=()), MOST_ROWS)
+    if shows_effects(report(study)):
+        show_next_steps(results.answer(study))
     export(files, "interactions")
+
+
+def _why_open(study: str, effects: StudyEffects) -> Iterator[str]:
+    """How wide the widest interval of an undecided pair is, in a sentence; none if none is undecided."""
+    undecided = (row.bounds for row in effects.interactions if effects.side(row) == "undecided")
+    widest = max(filter(None, undecided), key=lambda ends: ends[1] - ends[0], default=None)
+    if widest is not None:
+        ends = interval_words(*widest, partial(fixed, decimals=decimals_for(effects.margin, ()), sign=True))
+        seeds = plural(len(report(study).baseline.finished), "seed")
+        yield f"With {seeds}, intervals reach from {ends}; the margin is {effects.margin:g}."
 
 
 def _importances(study: str) -> None:

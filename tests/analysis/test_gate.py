@@ -198,7 +198,7 @@ def test_what_no_schedule_would_settle_is_said_where_a_design_can_have_one(adds_
         made.add("baseline", seed, {"val_loss": 3.0})
         made.add("a=x", seed, {"val_loss": 3.1 + 0.05 * (-1) ** seed})
     (step,) = answer_of(read_study(made, "a_study")).next
-    assert step.purpose == "1 undecided needs over 100 more seeds" + ", beyond any schedule" * adds_seeds
+    assert step.purpose == "1 undecided comparison needs over 100 more seeds" + ", beyond any schedule" * adds_seeds
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from statistics import quantiles
-from types import MappingProxyType
 from typing import Any
 
 from ablate.analysis.changes import setting_titles
@@ -36,9 +35,8 @@ from ablate.render.figures.style import (
     with_equal_decimals,
     wrapped,
 )
-from ablate.spec.design import BASELINE
 from ablate.spec.fairness import BUDGET
-from ablate.stats import Verdict
+from ablate.stats import Interval, Verdict
 
 MOST_PANELS = 24
 """Variants beyond this number are not drawn along budgets or a sweep."""
@@ -165,21 +163,14 @@ def insides(findings: Findings, palette: Palette) -> Spec:
     return slice_panels(findings.depths, palette.variants(findings.report.record), palette)
 
 
-def slice_panels(
-    found: Sequence[Slice],
-    looks: Mapping[str, Look],
-    palette: Palette,
-    width: float = WIDTH,
-    named: Mapping[str, str] = MappingProxyType({}),
-) -> Spec:
+def slice_panels(found: Sequence[Slice], looks: Mapping[str, Look], palette: Palette, width: float = WIDTH) -> Spec:
     """A panel for each slice, two in a row if there is room.
 
     Args:
         looks: By name of a line, where it is that of a variant.
         width: Of the figure in pixels.
-        named: Variants to what stands beside their points.
     """
-    drawn = [draw_slice(one, looks, palette, named) for one in found]
+    drawn = [draw_slice(one, looks, palette) for one in found]
     if len(drawn) == 1:
         return drawn[0]
     columns = 2 if width >= WIDTH else 1
@@ -191,14 +182,69 @@ def slice_panels(
     }
 
 
-def draw_slice(
-    axis_slice: Slice, looks: Mapping[str, Look], palette: Palette, named: Mapping[str, str] = MappingProxyType({})
+def draw_search(
+    found: Sequence[Slice],
+    kinds: Mapping[str, str],
+    fresh: Mapping[str, tuple[str, Interval]],
+    palette: Palette,
+    width: float = WIDTH,
 ) -> Spec:
+    """The points of a search along each number that it varies, and large those that fresh seeds tried.
+
+    What these had on the seeds that chose among the points is ringed.
+
+    Args:
+        kinds: Variant to what is said of its point in the legend.
+        fresh: Variant to what is said of its mean over fresh seeds, and that mean.
+        width: Of the figure in pixels.
+    """
+    looks = {name: palette.look(index) for index, name in enumerate(dict.fromkeys(kinds.values()))}
+    tones = (palette.ink, palette.look(3).colour)
+    looks |= {name: Look(tone, (1, 0), "circle") for (name, _), tone in zip(fresh.values(), tones, strict=False)}
+    columns, drawn = 2 if width >= WIDTH and len(found) > 1 else 1, list[Spec]()
+    for one in found:
+        points = [point for line in one.lines for point in line.points if point.objective.mean is not None]
+        rows: list[Spec] = [
+            {"name": kinds[one.variant], "variant": one.variant, "at": one.at, "mean": one.objective.mean}
+            for one in points
+        ]
+        tried = [row | {"name": fresh[row["variant"]][0]} for row in rows if row["variant"] in fresh]
+        means = [row | {"mean": of.mean, "low": of.low, "high": of.high}
+                 for row in tried for of in [fresh[row["variant"]][1]]]  # fmt: skip
+        places, ends = [row["at"] for row in rows], [row["mean"] for row in (*rows, *means)]
+        ends += [row[end] for row in means for end in ("low", "high") if row[end] is not None]
+        room = 0.04 * (max(ends) - min(ends)) or 1.0
+        first, last = min(places), max(places)
+        wide = (last / first) ** 0.03 if one.logarithmic else 0.03 * (last - first)
+        domain = (first / wide, last * wide) if one.logarithmic else (first - wide, last + wide)
+        x = number("at", setting_titles([one.axis])[one.axis], log=one.logarithmic, domain=domain,
+                   axis={"format": ".4~g", "tickCount": 6})  # fmt: skip
+        better = {"minimize": " (lower is better)", "maximize": " (higher is better)", None: ""}[one.direction]
+        y = number("mean", f"{one.metric}{better}", domain=(min(ends) - room, max(ends) + room), axis={"tickCount": 6})
+        tone = by_look("name", looks, "color", "shape", columns=max(1, int(width // 170)))
+        plain = {"x": x, "y": y, "color": tone["color"]}
+        tip = [{"field": key, "title": key} for key in ("variant", "at", "mean", "low", "high")]
+        drawn.append(
+            {
+                "width": width / columns - 65,
+                "height": 200,
+                "layer": [
+                    mark("point", rows, {"x": x, "y": y, **tone, "tooltip": tip[:3]}, size=45, opacity=0.75),
+                    mark("point", tried, plain, filled=False, size=190, strokeWidth=2),
+                    mark("rule", [row for row in means if row["low"] is not None],
+                         plain | {"y": {**y, "field": "low"}, "y2": {"field": "high"}}, strokeWidth=2.5),
+                    mark("point", means, {"x": x, "y": y, **tone, "tooltip": tip}, size=130),
+                ],
+            }
+        )  # fmt: skip
+    return {"concat": drawn, "columns": columns}
+
+
+def draw_slice(axis_slice: Slice, looks: Mapping[str, Look], palette: Palette) -> Spec:
     """The objective with its intervals along an axis, with a line for each group of variants that differ only in it.
 
     Args:
         looks: By name of a line, where it is that of a variant.
-        named: Variants to what stands beside their points.
     """
     lines = axis_slice.lines[:MOST_LINES]
     if axis_slice.scattered:
@@ -219,8 +265,6 @@ def draw_slice(
     y = number("mean", f"{axis_slice.metric}{better}")
     tip = [{"field": key, "title": key} for key in ("variant", "at", "mean", "low", "high", "diverged")]
     lost = [row for row in rows if row["diverged"]]
-    ringed = [row | {"label": named[name], "dy": -14 if name == BASELINE else 14}
-              for row in rows if (name := row["variant"]) in named]  # fmt: skip
     many = len(drawn) > 1
     trained = [] if axis_slice.trained is None else [{"at": axis_slice.trained, "text": "trained"}]
     return layers(
@@ -237,10 +281,6 @@ def draw_slice(
             mark("point", rows, {"x": x, "y": y, "tooltip": tip,
                                  **by_look("name", drawn, "color", "shape", "strokeDash", legend=many)}, size=50),
             mark("point", lost, {"x": x, "y": y}, filled=False, size=190, color=palette.ink) if lost else None,
-            mark("point", ringed, {"x": x, "y": y}, filled=False, size=170, strokeWidth=2, color=palette.ink)
-            if ringed else None,
-            *(mark("text", [row], {"x": x, "y": y, "text": {"field": "label"}}, fontWeight="bold", dy=row["dy"], **halo)
-              for row in ringed for halo in ({"stroke": palette.ground, "strokeWidth": 4}, {})),
         ],
         300,
     )  # fmt: skip

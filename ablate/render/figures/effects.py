@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from ablate.analysis.changes import setting_titles
-from ablate.analysis.effects import EffectRow, Side, StudyEffects, StudyImportances
+from ablate.analysis.effects import NO_REPLACEMENT, EffectRow, StudyEffects, StudyImportances
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, decimals_for, fixed, plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
@@ -47,15 +47,16 @@ TOGETHER = "interactions and noise"
 """What no switch explains by itself."""
 
 
-SIDES: dict[Side, Callable[[Palette], Look]] = {
+SIDES: dict[str, Callable[[Palette], Look]] = {
     "worse": lambda palette: palette.verdict("worse"),
     "better": lambda palette: palette.verdict("better"),
     "worse than the sum": lambda palette: replace(palette.verdict("worse"), mark="triangle-right"),
     "better than the sum": lambda palette: replace(palette.verdict("better"), mark="triangle-left"),
     "within": lambda palette: palette.verdict("not worse"),
+    NO_REPLACEMENT: lambda palette: palette.verdict("not worse"),
     "undecided": lambda palette: palette.verdict("undecided"),
 }
-"""Where an effect lies, to how it is drawn."""
+"""What is known of an effect, to how it is drawn."""
 
 
 def pictures(findings: Findings) -> Iterator[Picture]:
@@ -100,7 +101,7 @@ def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS,
             "estimate": row.estimate,
             "low": row.low,
             "high": row.high,
-            "side": effects.side(row),
+            "side": effects.finding(row),
         }
         for row in (*effects.ranked(effects.main)[:split], *effects.ranked(effects.interactions)[:most])
     ]
@@ -204,6 +205,10 @@ MOST_MEANS = 6
 """Pairs whose four means are drawn."""
 LEAST_MEANS = 300
 """Pixels of a panel of means."""
+DODGE = 4
+"""Pixels by which the two lines of a pair are moved aside, so that their intervals do not cover each other."""
+SECOND = ("with the second part", "without the second part")
+"""What the lines of all panels are where every pair is of two removed parts."""
 SUM = "sum of both"
 """The fourth mean of a pair as it would be without an interaction."""
 
@@ -223,10 +228,13 @@ def draw_means(
     panels, columns = [], max(1, int(width // LEAST_MEANS))
     shown = [row for row in effects.interactions if row.name in means]
     ends = [end for of in means.values() for one in of.values() for end in (one.mean, one.low, one.high)]
+    ends += [(means[row.name][True, True].mean or 0.0) - row.estimate for row in shown]
     known = [end for end in ends if end is not None]
     room = 0.04 * (max(known) - min(known)) or 1.0
+    alike = effects.removes(*shown)
     for row in effects.ranked(shown):
         first, second = (settings_in_words(name) for name in effects.titles[row.name].split(" × "))
+        second = SECOND if alike and len(shown) > 1 else second
         of = means[row.name]
         rows: list[Spec] = [
             {"x": first[active[0]], "line": second[active[1]], "mean": one.mean, "low": one.low, "high": one.high}
@@ -246,22 +254,30 @@ def draw_means(
         tone = by_look("line", looks, "color", "strokeDash", **legend)
         plain = {"color": tone["color"]}
         beside = [{**rows[1], "line": SUM}, *added]  # from where the second alone is active
-        named = "\nor ".join(map(effects.parts, (row.name, *row.aliases)))
-        title = f"{named}\n{effects.side(row)}: {_signed(row, effects)} beyond the sum"
-        drawn = [
-            mark("rule", [one for one in rows if one["low"] is not None],
-                 {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **plain}, strokeWidth=1.5, opacity=0.6),
-            mark("line", rows, {"x": x, "y": y, **tone}, strokeWidth=2),
-            mark("line", beside, {"x": x, "y": y, **tone}, strokeWidth=1.5),
-            mark("point", rows, {"x": x, "y": y, **plain}, size=55),
-            mark("point", added, {"x": x, "y": y}, size=55, filled=False, color=palette.ink),
-        ]  # fmt: skip
-        panels.append(
-            {"title": {"text": title.split("\n"), **PANEL_TITLE}, "width": width / columns - 80, "height": 190,
-             "layer": drawn}
-        )  # fmt: skip
-    independent = dict.fromkeys(("color", "strokeDash"), "independent")
-    return {"concat": panels, "columns": columns, "resolve": {"scale": independent, "legend": independent}}
+        named = "\nconfounded with\n".join(map(effects.parts, (row.name, *row.aliases)))
+        title = f"{named}\n{effects.finding(row)}: {_signed(row, effects)} beyond the sum"
+        drawn = [mark("line", beside, {"x": x, "y": y, **tone}, strokeWidth=1.5, xOffset=DODGE)]
+        for line, aside in zip(second, (-DODGE, DODGE), strict=True):
+            own = [one for one in rows if one["line"] == line]
+            drawn += [
+                mark("rule", [one for one in own if one["low"] is not None],
+                     {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **plain}, strokeWidth=1.5,
+                     xOffset=aside),
+                mark("line", own, {"x": x, "y": y, **tone}, strokeWidth=2, xOffset=aside),
+                mark("point", own, {"x": x, "y": y, **plain}, size=55, xOffset=aside),
+            ]  # fmt: skip
+            if len(shown) == 1:
+                texts = [one | {"text": fixed(one["mean"], decimals_for(effects.margin, []))} for one in own]
+                drawn += [
+                    mark("text", [text], {"x": x, "y": y, "text": {"field": "text"}, **plain}, align=align,
+                         dx=2.5 * side * DODGE, xOffset=aside)
+                    for text, align, side in zip(texts, ("right", "left"), (-1, 1), strict=True)
+                ]  # fmt: skip
+        drawn.append(mark("point", added, {"x": x, "y": y}, size=55, filled=False, color=palette.ink, xOffset=DODGE))
+        size = {"width": width / columns - 80, "height": 190 if columns > 1 else 150}
+        panels.append({"title": {"text": title.split("\n"), **PANEL_TITLE}, **size, "layer": drawn})
+    resolved = dict.fromkeys(("color", "strokeDash"), "shared" if alike else "independent")
+    return {"concat": panels, "columns": columns, "resolve": {"scale": resolved, "legend": resolved}}
 
 
 def settings_in_words(title: str) -> tuple[str, str]:
@@ -278,12 +294,13 @@ def _signed(row: EffectRow, effects: StudyEffects) -> str:
     return fixed(row.estimate, decimals_for(effects.margin, []), sign=True)
 
 
-def how_to_read_means(metric: str) -> str:
+def how_to_read_means(effects: StudyEffects) -> str:
     """What the panels of means are, in sentences."""
     return (
         "Parallel lines: no interaction. Dotted: where the second line would end if the two changes only added up; "
-        f"from there to its point is the Δ below. Points: mean {metric} over the other switches, with 95 % intervals "
-        "over seeds."
+        f"from there to its point is the Δ. Points: mean {effects.metric}"
+        + " over the other switches" * (len(effects.main) > 2)
+        + ", with 95 % intervals over seeds."
     )
 
 

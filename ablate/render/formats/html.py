@@ -34,7 +34,7 @@ from ablate.render.figures.effects import SIDES
 from ablate.render.figures.path import removal_outcome
 from ablate.render.figures.style import DRAWN_AS, Look, Palette, character
 from ablate.render.formats import Format, Place
-from ablate.render.interval import FURTHER, FURTHEST, Axis, Span, axis_svg, interval_svg
+from ablate.render.interval import FURTHER, Axis, Span, axis_svg, interval_svg
 from ablate.spec.design import BASELINE, split_axis
 from ablate.stats.verdict import removal_word
 
@@ -279,7 +279,10 @@ def verdict_table(
         name = "" if row.combines or variant in (row.label, BASELINE) else f" <code>{escape(variant)}</code>"
         warning = f" <em>{escape(row.warning)}</em>" if row.warning else ""
         alone = "*" * holds_alone(row)
-        below = "; ".join(filter(None, (f"{row.bound_text}{alone}", row.warning)))
+        bound = row.bound_text
+        if key == "undecided" and row.low is not None:
+            bound = "; ".join(filter(None, (interval_words(row.low, row.high, write), bound)))
+        below = "; ".join(filter(None, (f"{bound}{alone}", row.warning)))
         words = f"{escape(row.label)}{name}"
         if link is not None:  # what it leads to has its name
             words = f'<a href="{escape(link(row))}">{escape(row.label)}</a>'
@@ -287,7 +290,7 @@ def verdict_table(
             marked_verdict(key, row, look),
             f'{words}{warning}<small class="narrow"> {escape(below)}</small>',
             *_compared(axis, row, drawn, write, ink, embed),
-            escape(row.bound_text),
+            escape(bound),
             percent(row.parameter_change),
         )
 
@@ -317,23 +320,25 @@ def effects_table(
     """
     worse = 1 if effects.direction == "minimize" else -1
     removes = effects.removes(*effects.main, *effects.interactions)
-    one, two = ("Without one part", "Without both") if removes else ("Each by itself", "Two together")
-    sign = f"; {'above' if worse > 0 else 'below'} 0 they replace each other" * removes
+    one, two = ("Without one part", "Without both parts") if removes else ("Each by itself", "Two together")
+    over = "with and without the other" if len(effects.main) == 2 else "over the other switches"
+    above = "above" if worse > 0 else "below"
+    sign = f" ({above} 0: each does the work of the other)" if removes else ""
     groups = [
-        (f"{one}, on average over the other switches", effects.ranked(effects.main)),
-        (f"{two}: the change beyond the sum of both{sign}", effects.ranked(effects.interactions)[:most]),
+        (f"{one}, on average {over}", effects.ranked(effects.main)),
+        (f"{two}, beyond the sum of the two{sign}", effects.ranked(effects.interactions)[:most]),
     ]
     rows_of_all = [row for _, rows in groups for row in rows]
-    axis = Axis.around(effects.margin, worse, [*map(_span, rows_of_all)], (FURTHEST,), both=True)
+    axis = Axis.around(effects.margin, worse, [*map(_span, rows_of_all)], FURTHER, both=True)
     write = partial(fixed, decimals=decimals_for(effects.margin, ()), sign=True)
 
     def title(name: str) -> str:
         return escape(effects.parts(name) if removes else effects.titles[name])
 
     def cells(row: EffectRow) -> tuple[str, ...]:
-        side, span = effects.side(row), _span(row)
+        side, span = effects.finding(row), _span(row)
         drawn = SIDES[side](palette)
-        aliases = "".join(f" <small>or {title(name)}</small>" for name in row.aliases)
+        aliases = "".join(f" <small>confounded with {title(name)}</small>" for name in row.aliases)
         why = f" <em>{reason}</em>" if (reason := effects.open_because(row)) else ""
         ends, at = interval_words(span.low, span.high, write), escape(means.get(row.name, ""))
         below = "; ".join(filter(None, (f"{side}: {ends}", reason, f"{escape(effects.metric)} {at}" * bool(at))))
