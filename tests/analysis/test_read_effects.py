@@ -347,6 +347,7 @@ def test_an_interaction_is_drawn_as_the_means_that_it_is_a_difference_of() -> No
         ((-0.02, 0.2, 0.5), "trials diverged, so one side has no bound"),
         ((None, None, 0.0), "too few trials for an interval"),
         ((0.11, 0.2, 0.0), ""),
+        ((-0.2, 0.05, 0.0), "within the margin or better"),
     ],
 )
 def test_an_effect_without_two_bounds_has_its_reason(
@@ -360,3 +361,6 @@ def test_an_effect_without_two_bounds_has_its_reason(
     assert found.open_because(row) == reason
     assert (f"<em>{reason}</em>" in effects_table(found, 9, PAPER)) == bool(reason)
     assert replace(found, withheld="no model beats a bigram").open_because(row) == ""
+    pair = replace(row, settings=(("a", "off"), ("b", "off")), estimate=-0.05)
+    parts = replace(found, main=(), interactions=(pair,), titles={pair.name: "no a × no b"})
+    assert (parts.finding(pair) == "no replacement") == (reason == "within the margin or better")
