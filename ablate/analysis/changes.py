@@ -214,9 +214,23 @@ def _last_words(path: str) -> str:
     return _WORDS.get(last, last.replace("_", " "))
 
 
-def setting_words(switch: str, setting: str) -> str:
-    """A setting as titles of variants call it: `relu_squared` of an activation as `ReLU²`."""
-    return _VALUES.get(_last_words(switch), {}).get(setting, setting.replace("_", " "))
+def setting_names(record: StudyRecord) -> Callable[[str, str], str]:
+    """A function from a switch and a setting to what titles of variants call it: `relu_squared` is `ReLU²`.
+
+    A setting of a switch that chooses nothing but an activation is called by the one that it trains, whatever its own
+    name: without a value of its own it has that of the model.
+    """
+    space = without_texts(record.space)[0]
+
+    @functools.cache
+    def name(switch: str, setting: str) -> str:
+        settings = space.get("switches", {}).get(switch, {})
+        path, *others = {path for paths in settings.values() for path in paths} or {""}
+        called = _VALUES.get(_last_words(path), {})
+        trained = settings.get(setting, {}).get(path, _at(space, path)) if called and not others else None
+        return called.get(trained, trained) if isinstance(trained, str) else setting.replace("_", " ")
+
+    return name
 
 
 def setting_titles(names: Iterable[str]) -> dict[str, str]:

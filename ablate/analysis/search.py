@@ -7,8 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from ablate.analysis.answer import Answer
-from ablate.analysis.answer_rows import OF_VARIANTS
-from ablate.analysis.changes import setting_titles, setting_words
+from ablate.analysis.changes import setting_names, setting_titles
 from ablate.analysis.numbers import fixed, listed, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
@@ -41,8 +40,9 @@ def search_words(record: StudyRecord) -> str:
         else {name: [*settings] for name, settings in record.space.get("switches", {}).items()}
     )
     titles = setting_titles([*options, *ranges])
+    called = setting_names(record)
     among = [
-        f"{titles[name]} ({', '.join(setting_words(name, setting) for setting in settings)})"
+        f"{titles[name]} ({', '.join(dict.fromkeys(called(name, setting) for setting in settings))})"
         for name, settings in options.items()
     ]
     among += [
@@ -145,10 +145,8 @@ def which_seeds(
             told.append(([name.removeprefix("seed ") for name in pairs][:-1], f"{own}, the baseline {other}"))
     if len(told) < 2:
         return ""
-    (chose, of_chose), (confirm, of_fresh) = told
-    key = next(group.key for group in answer.groups for row in group.rows if row.variant == best)
+    (chose, of_chose), (confirm, _) = told
     return (
         f"Drawn: seed{'s' * (len(chose) > 1)} {listed(chose)}, which chose the best point and so flatter"
-        f"{'s' * (len(chose) == 1)} it ({of_chose}). The answer rests on {plural(len(confirm), 'fresh seed')} alone: "
-        f"{OF_VARIANTS.get(key, key)} ({of_fresh})."
+        f"{'s' * (len(chose) == 1)} it ({of_chose}). The answer rests on {plural(len(confirm), 'fresh seed')} alone."
     )

@@ -194,7 +194,7 @@ def effects_note(effects: StudyEffects) -> str:
         said += f"All are undecided, whatever their intervals: {effects.withheld}."
     else:
         said += (
-            f"An effect is decided if its whole interval lies beyond the margin of {effects.margin:g} (shaded), or "
+            f"An effect is decided if its whole interval lies beyond the margin of {effects.margin:g} (grey), or "
             "within it on both sides."
         )
     aliased = any(row.aliases for row in (*effects.main, *effects.interactions))

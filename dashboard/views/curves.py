@@ -166,11 +166,12 @@ def _live(study: str, wish: Wish) -> None:
         )
         if by_variant:
             show_headline(told)
+        said = "Dashed: the baseline. " * bool(beside) + f"Dotted: worse by the margin {told.margin:g}. " * bool(margin)
+        if said := said + where_panels_begin(bands):
+            st.caption(escape(said))
         with st.container(key="panels"):
             chart(partial(draw, width=page_width()), "apart", _alt(groups, wish))
-        said = "Dashed: the baseline. " * bool(beside) + f"Dotted: worse by the margin {told.margin:g}. " * bool(margin)
-        said += f"A line is the mean over seeds, its band {SPREADS[wish.spread]}; the number is where it ends. "
-        said += where_panels_begin(bands)
+        said = f"A line is the mean over seeds, its band {SPREADS[wish.spread]}; the number is where it ends."
         if bounds:
             said += (
                 f" Δ: by how much {study_report.metric} differs from the baseline; with ≤ or ≥ the 95 % bound on that."

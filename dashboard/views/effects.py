@@ -10,7 +10,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.changes import setting_titles, setting_words, variant_titles
+from ablate.analysis.changes import setting_names, setting_titles, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects, setting_means
 from ablate.analysis.headline import average_sentence, pair_sentences, shows_effects
 from ablate.analysis.numbers import MISSING, decimals_for, fixed, interval_words, plural
@@ -110,8 +110,8 @@ def _effects(study: str) -> None:
     write = partial(fixed, decimals=decimals_for(effects.margin, ()))
     written = {name: " → ".join(write(of[active].mean) for active in sorted(of)) for name, of in means.items() if of}
     show_effects(replace(effects, interactions=()), MOST_ROWS, written)
-    if left := what_is_left(effects, len(effects.interactions)):
-        st.caption(prose(left))
+    left = what_is_left(effects, len(effects.interactions))
+    st.caption(prose(f"Grey: beyond the margin of {effects.margin:g}, on either side. {left}"))
     how = st.expander("How these are estimated", key="how", on_change="rerun", bind="query-params")
     if how.open:
         with how:
@@ -287,41 +287,38 @@ def _parallel(study: str) -> None:
     best = best_row(table, study_record)
     across = table.shape[1] - len(_OF_ROWS) <= MOST_ACROSS
     draw, caption = partial(parallel, table, study_record, best), _parallel_caption(table)
-    if varies(study_record) and (found := in_common(table, study_record)):
-        st.markdown(f"**{prose(found)}**")
-    else:
-        show_headline(results.answer(study))
-    if seeds := results.which_seeds(study):
-        st.markdown(prose(seeds))
+    show_headline(results.answer(study))
+    found = in_common(table, study_record) if varies(study_record) else ""
+    if said := " ".join(filter(None, (found, results.which_seeds(study)))):
+        st.markdown(prose(said))
     chart(
         partial(draw, down=is_narrow() and not across, width=page_width()),
         "parallel-figure", f"Parallel coordinates: {caption}",
     )  # fmt: skip
     st.caption(prose(caption))
-    shown = differing(table, study_record)
+    shown = table
     settings = [name for name in shown if name not in (*_OF_ROWS, metric, "parameters")]
     numeric = [name for name in settings
                if all(pd.isna(value) or _number(value) is not None for value in shown[name])]  # fmt: skip
     shown = shown.assign(**{name: pd.to_numeric(shown[name]) for name in numeric})
-    if numeric == settings or (is_narrow() and across):  # which say all that a name says
+    label = "rank" if numeric == settings or (is_narrow() and across) else "variant"
+    if label == "rank":  # the settings say all that a name says
         places = (f"{place}" for place in range(1, len(shown) + 1))
         shown["variant"] = ["baseline" if name == study_record.baseline else next(places) for name in shown["name"]]
-    first = ["variant", metric, *(["diverged"] if table["diverged"].any() else [])]
+    shown = shown.rename(columns={"variant": label})
+    first = [label, metric, *(["diverged"] if table["diverged"].any() else [])]
     show_table(
         shown, key="parallel-table", alt="Variants with their settings",
-        column_order=[*first, *(name for name in table if name not in (*first, "name", "diverged"))],
+        column_order=[*first, *(name for name in shown if name not in (*first, "name", "diverged"))],
         column_config={
-            "variant": st.column_config.TextColumn(width=fitting(shown, "variant", 480)),
+            label: st.column_config.TextColumn(width=fitting(shown, label, 480)),
             metric: st.column_config.NumberColumn(format=aligned(table[metric])),
             "parameters": st.column_config.NumberColumn(format="localized"),
             **{name: st.column_config.NumberColumn(format="%.3g") for name in numeric},
         },
         height="content" if len(shown) <= MOST_WHOLE else "auto",
     )  # fmt: skip
-    st.caption(
-        "The baseline, then the best mean of the drawn seeds first, which is not a verdict. Only settings that differ "
-        "from the baseline's are shown."
-    )
+    st.caption("The baseline, then the others by the mean of the drawn seeds, which is not a verdict.")
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
 
 
@@ -354,14 +351,6 @@ def best_row(table: pd.DataFrame, study_record: StudyRecord) -> int | None:
     if means.isna().all():
         return None
     return int(means.argmin() if study_record.objective["direction"] == "minimize" else means.argmax())
-
-
-def differing(table: pd.DataFrame, study_record: StudyRecord) -> pd.DataFrame:
-    """`variant_table` without the settings that are those of the baseline, but in the row of the baseline."""
-    kept = ("variant", "parameters", study_record.objective["metric"], "diverged", "name")
-    own = table["name"] == study_record.baseline
-    same = {name: ~own & (table[name] == next(iter(table.loc[own, name]), None)) for name in table if name not in kept}
-    return table.assign(**{name: table[name].mask(alike) for name, alike in same.items()})
 
 
 def parallel(
@@ -406,17 +395,13 @@ def variant_table(study_record: StudyRecord, runs: Mapping[str, VariantRuns]) ->
     metric = study_record.objective["metric"]
     names = dict.fromkeys(name for variant in study_record.variants for name in variant.settings)
     switches = [name for name in names if name != MEMBERSHIP]  # a place in a population is not an axis
-    titles, axes = variant_titles(study_record), setting_titles(switches)
+    titles, axes, called = variant_titles(study_record), setting_titles(switches), setting_names(study_record)
     rows = [
         {
             "variant": titles[variant.name],
             **dict.fromkeys(axes.values()),
             **{axes[axis]: axis_value(variant, axis) for axis in switches if axis not in variant.settings},
-            **{
-                axes[name]: setting_words(name, setting)
-                for name, setting in variant.settings.items()
-                if name != MEMBERSHIP
-            },
+            **{axes[name]: called(name, setting) for name, setting in variant.settings.items() if name != MEMBERSHIP},
             "parameters": variant.parameters,
             metric: None if runs[variant.name].diverged else _mean(runs[variant.name].values(metric)),
             "diverged": len(runs[variant.name].diverged),

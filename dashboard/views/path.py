@@ -70,14 +70,14 @@ def _live(study: str) -> None:
     st.caption(
         escape(
             f"Δ: difference of {metric} from the baseline, of all that is removed by then. A part can go if its "
-            f"interval ends before the margin {margin}."
+            f"interval ends before the margin {margin}; grey: beyond the margin."
         )
     )
     with st.expander("How to read this"):
         untimed = removal_path.steps and any(one.relative_speed is None for one in _stations(removal_path))
         st.markdown(
             prose(
-                "Differences are paired by seed; the ends of a 90 % interval are the bounds that decide. Of the parts "
+                "Differences are paired by seed; the bounds are one-sided, at 95 % each, and decide. Of the parts "
                 "that can go the one that saves most is chosen, and the next round goes on without it. The verdict on "
                 "a part may change from round to round, as it is tried beside other removals in each: for what stays "
                 "the last round counts, for what can go the fresh seeds. Confirmed: also on fresh seeds, which took "
@@ -97,7 +97,7 @@ def removals(removal_path: RemovalPath) -> pd.DataFrame:
     for number, tried in enumerate(removal_path.rounds, 1):
         rows += [_row(number, one, removal_path) for one in tried]
     columns = ["round", "step", "removal", "from", "parameters", "FLOP", "tokens/s", "difference",
-               "90 % interval", "low", "high", "verdict", "what became of it"]  # fmt: skip
+               "95 % bounds", "low", "high", "verdict", "what became of it"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -110,7 +110,7 @@ def _row(number: int, one: Removal, removal_path: RemovalPath) -> dict[str, obje
         "from": removal_path.titles.get(one.parent, one.parent),
         **_costs(one.standing),
         "difference": paired.difference if paired else None,
-        "90 % interval": interval_words(one.bounds.low, one.bounds.high, "{:+.4f}".format) if one.bounds else None,
+        "95 % bounds": interval_words(one.bounds.low, one.bounds.high, "{:+.4f}".format) if one.bounds else None,
         "low": one.bounds.low if one.bounds else None,
         "high": one.bounds.high if one.bounds else None,
         "verdict": one.verdict.word,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
@@ -14,26 +13,24 @@ import streamlit as st
 
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import OF_VARIANTS, AnswerRow, GroupKey
-from ablate.analysis.changes import setting_titles, setting_words, variant_titles
+from ablate.analysis.changes import setting_names, setting_titles, variant_titles
 from ablate.analysis.numbers import counted, fixed
 from ablate.analysis.runs import baselines_of
 from ablate.analysis.search import best_confirmed, search_words, seed_pairs
 from ablate.analysis.slices import is_logarithmic, switch_settings, varied_values
 from ablate.analysis.why import why
-from ablate.errors import MissingPackageError
 from ablate.render.figures.axes import near_range
 from ablate.render.figures.curves import draw_bands
-from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, margin_marks, mark, names, number
+from ablate.render.figures.style import WIDTH, Look, Palette, Spec, by_look, layers, margin_marks, mark, names, number
 from ablate.render.formats.html import group_mark
 from ablate.store import StudyRecord, TrialRecord, TrialState
 from dashboard.shared.evidence import show_headline, table
-from dashboard.shared.exports import chart, export, figure_files
+from dashboard.shared.exports import chart, export, figure_files, page_width
 from dashboard.shared.frame import begin_page, link
 from dashboard.shared.results import (
     answer,
     any_ended,
     fresh,
-    importances,
     missing,
     plans_ahead,
     which_seeds,
@@ -42,7 +39,6 @@ from dashboard.shared.store import location, report, settled_curves, stamp, stor
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import prose
 from dashboard.views import Entry
-from dashboard.views.effects import show_importances
 
 ENTRY = Entry("Search", ":material/travel_explore:", "This study", 50, applies="ablate.analysis.slices:searches")
 
@@ -95,7 +91,6 @@ def show() -> None:
     _confirmation(study)
     picked = _history(record, trials)
     _pair(study, record, trials)
-    st.fragment(_importances, parallel=True)(study)
     picked = [*picked, *_curves(study, trials)]
     found = next((trial for trial in trials if any(point.get("key") == trial.record.key for point in picked)), None)
     if found is None:
@@ -129,8 +124,8 @@ def _confirmation(study: str) -> None:
     told = "; ".join(f"{name} {first:.5g} and {second:.5g}" for name, (first, second) in pairs.items())
     chart(draw, "fresh", f"{metric} of the baseline and of the best point with each fresh seed: {told}")
     st.caption(
-        f"A point for each seed that took no part in the search; the mean with its 90 % interval, whose ends are the "
-        f"bounds that decide. The verdict rests on these pairs alone; the margin is {said.margin:g}."
+        "A point for each seed that took no part in the search; the mean with the 95 % bounds that decide. The verdict "
+        "rests on these pairs alone."
     )
 
 
@@ -179,8 +174,9 @@ def _trials(location: str, study: str, at: tuple[Any, ...]) -> tuple[SearchTrial
     record = read_record(study)
     known = store().trials([planned.key for planned in record.planned])
     variants = {variant.name: variant for variant in record.variants}
+    called = setting_names(record)
     parameters = {
-        name: {switch: setting_words(switch, setting) for switch, setting in switch_settings(record, one).items()}
+        name: {switch: called(switch, setting) for switch, setting in switch_settings(record, one).items()}
         | varied_values(record, one)
         for name, one in variants.items()
     }
@@ -224,9 +220,8 @@ def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[
     draw = partial(draw_history, record, trials)
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
     best = f", the best {better(trial.value for trial in done if trial.value is not None):.5g}" if done else ""
-    picked = chart(
-        draw, "history", f"{metric} of {len(done)} finished candidates in the order of the search{best}", picks=True
-    )
+    told = f"{metric} of {len(done)} finished candidates in the order of the search{best}"
+    picked = chart(partial(draw, width=page_width()), "history", told, picks=True)
     candidates = [trial.record.state for trial in trials if trial.mark != "baseline"]
     counts = counted((state.value, candidates.count(state)) for state in ENDED)
     seeds = which_seeds(record.name) or "These seeds flatter what they choose, so no verdict rests on them."
@@ -235,8 +230,12 @@ def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[
     return picked
 
 
-def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: Palette) -> Spec:
-    """The value of each finished candidate in the order of the search, the best so far, and that of the baseline."""
+def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: Palette, width: float = WIDTH) -> Spec:
+    """The value of each finished candidate in the order of the search, the best so far, and that of the baseline.
+
+    Args:
+        width: Of the figure in pixels.
+    """
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
     rows: list[Spec] = []
     for trial in trials:
@@ -251,8 +250,9 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
         "best so far": Look(palette.look(1).colour, (1, 0), "stroke"),
     }
     low, high, _ = near_range([row["value"] for row in (*rows, *beside)])
-    room = 0.1 * (high - low) or 1.0  # for labels
-    x = number("place", "trial, in the order of the search")
+    room = 0.15 * (high - low) or 1.0  # for labels
+    places = [row["place"] for row in rows] or [0]
+    x = number("place", "trial, in the order of the search", domain=(min(places) - 1, max(places) + 1))
     y = number("value", metric, domain=(low - room, high + room))
     far = [{**row, "value": low if row["value"] < low else high, "up": row["value"] > high}
            for row in rows if not low <= row["value"] <= high]  # fmt: skip
@@ -270,7 +270,7 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
                 mark("point", [row for row in far if row["up"] == up], {"x": x, "y": y, **tone}, size=60, shape=shape)
                 for up, shape in ((True, "triangle-up"), (False, "triangle-down"))
             ),
-            *_marked(rows, x, y, palette),
+            *_marked(rows, x, y, palette, (width - 60, 300), [*rows, *_along(rows, base)]),
         ],
         300,
     )
@@ -285,30 +285,85 @@ def _told(trial: SearchTrial) -> Spec:
     return {"variant": trial.words, "seed": trial.record.seed, "mark": trial.mark, "label": label}
 
 
-def _marked(rows: list[Spec], x: Spec, y: Spec, palette: Palette) -> list[Spec]:
-    """A ring around each marked point, a label at the first: that of the baseline below it, on the side with room."""
-    marked = {row["mark"]: row for row in reversed(rows) if row["mark"]}.values()
-    numbers = sorted(row[x["field"]] for row in rows if x["type"] == "quantitative" and row[x["field"]] is not None)
-    middle = numbers[len(numbers) // 2] if numbers else math.inf
-    layers_of = [mark("point", [row for row in rows if row["mark"]], {"x": x, "y": y}, filled=False, size=170,
-                      strokeWidth=2, color=palette.ink)]  # fmt: skip
-    for below in (True, False):
-        for right in (True, False):
-            here = [row for row in marked if (row["mark"] == "baseline") == below]
-            here = [row for row in here if (bool(numbers) and row[x["field"]] > middle) == right]
-            look = {"align": "right" if right else "left", "dx": -9 if right else 9, "dy": 14 if below else -13}
-            for halo in ({"stroke": palette.ground, "strokeWidth": 4}, {}):
-                text = {"x": x, "y": y, "text": {"field": "mark"}}
-                layers_of.append(mark("text", here, text, fontWeight="bold", **look, **halo))
-    return layers_of
+def _along(rows: list[Spec], base: list[float]) -> list[Spec]:
+    """Places on the lines of the best so far and of the baseline, off which labels stay."""
+    if not rows:
+        return []
+    first, last = rows[0]["place"], rows[-1]["place"]
+    steps = [{"place": first + (last - first) * step / 99} for step in range(100)]
+    best = [{**one, "value": [row["best"] for row in rows if row["place"] <= one["place"]][-1]} for one in steps]
+    return [*best, *({**one, "value": fmean(base)} for one in steps if base)]
 
 
-def _importances(study: str) -> None:
-    """Which switches and axes matter, where that can be told."""
-    with suppress(MissingPackageError):  # the page Effects names it
-        if importances(study) is not None:
-            st.header("Importances", anchor=False)
-            show_importances(study)
+def _marked(
+    rows: list[Spec],
+    x: Spec,
+    y: Spec,
+    palette: Palette,
+    size: tuple[float, float],
+    taken: list[Spec] | None = None,
+) -> list[Spec]:
+    """A ring around each marked point, and its label at one of its sides: where least is in its way.
+
+    Args:
+        size: Of the plot in pixels.
+        taken: Points off which labels stay; by default all of these.
+    """
+    marked = {row["mark"]: row for row in reversed(rows) if row["mark"]}
+    drawn = [mark("point", [row for row in rows if row["mark"]], {"x": x, "y": y}, filled=False, size=170,
+                  strokeWidth=2, color=palette.ink)]  # fmt: skip
+    known = [at for row in (rows if taken is None else taken) if (at := _pixels(row, x, y, size)) is not None]
+    places = {name: _pixels(row, x, y, size) for name, row in marked.items()}
+    for name, row in marked.items():
+        own, half = places[name], 4.0 * len(name)
+        sides = [("center", 0.0, -18.0), ("center", 0.0, 18.0), ("left", 12 + half, 0.0), ("right", -12 - half, 0.0)]
+        if own is None:  # words have no distances
+            side = sides[name == "baseline"]
+        else:
+            rings = [at for other, at in places.items() if other != name and at is not None]
+            covered = [
+                _covered((own[0] + right, own[1] + down), half, [at for at in known if at != own], rings, size)
+                for _, right, down in sides
+            ]
+            side = sides[covered.index(min(covered))]
+        look = {"align": side[0], "dx": {"center": 0, "left": 12, "right": -12}[side[0]], "dy": side[2]}
+        for halo in ({"stroke": palette.ground, "strokeWidth": 4}, {}):
+            text = {"x": x, "y": y, "text": {"field": "mark"}}
+            drawn.append(mark("text", [row], text, fontWeight="bold", baseline="middle", **look, **halo))
+    return drawn
+
+
+def _covered(
+    at: tuple[float, float],
+    half: float,
+    known: list[tuple[float, float]],
+    rings: list[tuple[float, float]],
+    size: tuple[float, float],
+) -> int:
+    """What a label here covers of these points; more where it nears the ring of another, or leaves the plot.
+
+    Args:
+        half: Of its width.
+    """
+
+    def near(places: list[tuple[float, float]], room: float) -> int:
+        return sum(abs(at[0] - x) < half + room and abs(at[1] - y) < 7 + room for x, y in places)
+
+    inside = half < at[0] < size[0] - half and 8 < at[1] < size[1] - 8
+    return near(known, 6) + 100 * near(rings, 18) + 1000 * (not inside)
+
+
+def _pixels(row: Spec, x: Spec, y: Spec, size: tuple[float, float]) -> tuple[float, float] | None:
+    """Where a row is drawn in a plot of this size; None where an axis has no numbers."""
+    places = []
+    for axis in (x, y):
+        scale, value = axis.get("scale", {}), row.get(axis["field"])
+        if axis["type"] != "quantitative" or value is None:
+            return None
+        of = math.log10 if scale.get("type") == "log" else float
+        low, high = map(of, scale["domain"])
+        places.append((of(value) - low) / (high - low))
+    return places[0] * size[0], (1 - places[1]) * size[1]
 
 
 def _curves(study: str, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:
@@ -363,10 +418,11 @@ def _pair(study: str, record: StudyRecord, trials: tuple[SearchTrial, ...]) -> N
         first = st.selectbox("Parameter", varied, key="one", bind="query-params", width=280)
         second = st.selectbox("With", [name for name in varied if name != first], key="other", bind="query-params",
                               width=280)  # fmt: skip
-    draw = partial(draw_pair, done, (str(first), str(second)), metric)
-    chart(draw, "pair", f"{metric} over {first} and {second}")
-    said = f"Each point is one of {len(done):,} trials. `ablate export {study} --optuna URL` writes them for Optuna."
-    st.caption(prose(said))
+    linear = {axis for axis, of in _ranges(record).items() if not of.get("log")}
+    draw = partial(draw_pair, done, (str(first), str(second)), metric, linear=linear)
+    chart(partial(draw, width=page_width()), "pair", f"{metric} over {first} and {second}")
+    st.caption(f"Each point is one of {len(done):,} trials.")
+    link("effects", "How much each parameter matters", show="Importances")
     export(figure_files(f"{study}_pair", draw), "pair")
 
 
@@ -374,8 +430,28 @@ def _is_number(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
-def draw_pair(trials: list[SearchTrial], names: tuple[str, str], metric: str, palette: Palette) -> Spec:
-    """Finished trials by the values of two parameters, coloured by their objective."""
+def _ranges(record: StudyRecord) -> dict[str, Mapping[str, Any]]:
+    """The ranges of a search, by what their axes are called."""
+    ranges = record.space.get("design", {}).get("ranges", {})
+    titles = setting_titles([*record.space.get("switches", {}), *ranges])
+    return {titles[path]: of for path, of in ranges.items()}
+
+
+def draw_pair(
+    trials: list[SearchTrial],
+    names: tuple[str, str],
+    metric: str,
+    palette: Palette,
+    *,
+    linear: Collection[str] = (),
+    width: float = WIDTH,
+) -> Spec:
+    """Finished trials by the values of two parameters, coloured by their objective.
+
+    Args:
+        linear: Parameters that were searched on a linear axis.
+        width: Of the figure in pixels.
+    """
     rows = [
         {"x": trial.parameters.get(names[0]), "y": trial.parameters.get(names[1]), "value": trial.value, **_told(trial)}
         for trial in trials
@@ -385,17 +461,20 @@ def draw_pair(trials: list[SearchTrial], names: tuple[str, str], metric: str, pa
     scale = {**scheme, "domain": [low, high], "clamp": True, "reverse": palette.dark}
     title = f"{metric}{', with all beyond at its ends' * cut}"
     colour = {"field": "value", "type": "quantitative", "scale": scale, "legend": {"title": title, "titleLimit": 400}}
-    x, y = (_parameter(axis, [row[axis] for row in rows], name) for axis, name in zip("xy", names, strict=True))
+    x, y = (
+        _parameter(axis, [row[axis] for row in rows], name, linear=name in linear)
+        for axis, name in zip("xy", names, strict=True)
+    )
     points = mark("point", rows, {"x": x, "y": y, "color": colour, "tooltip": TIP}, size=90)
-    return layers([points, *_marked(rows, x, y, palette)], 380)
+    return layers([points, *_marked(rows, x, y, palette, (width - 60, 380))], 380)
 
 
-def _parameter(field: str, values: list[Any], title: str) -> Spec:
+def _parameter(field: str, values: list[Any], title: str, *, linear: bool) -> Spec:
     if all(map(_is_number, values)):
         known = tuple(sorted({float(value) for value in values if value is not None}))
-        log = is_logarithmic(known)
-        if log:
+        if is_logarithmic(known) and not linear:
             room = (known[-1] / known[0]) ** 0.05
-            return number(field, title, log=True, domain=(known[0] / room, known[-1] * room))
-        return number(field, title)
+            return number(field, title, log=True, domain=(known[0] / room, known[-1] * room), axis={"tickCount": 4})
+        room = 0.05 * (known[-1] - known[0]) or 1.0
+        return number(field, title, domain=(known[0] - room, known[-1] + room), axis={"tickCount": 5})
     return {"field": field, "type": "nominal", "title": title, "axis": {"labelAngle": 0}}

@@ -18,6 +18,7 @@ from ablate.analysis.changes import (
     effect_titles,
     in_words,
     meanings_of,
+    setting_names,
     setting_titles,
     titles_of,
     variant_titles,
@@ -274,6 +275,14 @@ def test_settings_are_called_by_their_last_words_as_far_as_these_tell_them_apart
             paths, ["optimizer learning rate", "head learning rate", "width", "query key norm", "a b", "b"], strict=True
         )
     )
+
+
+def test_a_setting_is_called_by_the_activation_that_it_trains() -> None:
+    switches = {"activation": {"gelu": {}, "squared": {"block.mlp.activation": "relu_squared"}}, "norm": {"pre_ln": {}}}
+    space = {"model": {"block": {"mlp": {"activation": "relu"}}}, "switches": switches}
+    called = setting_names(dataclasses.replace(fake_store({"baseline": ({}, 9)}).record, space=space))
+    assert [called("activation", name) for name in ("gelu", "squared")] == ["ReLU", "ReLU²"], "not by its own name"
+    assert called("norm", "pre_ln") == "pre ln"
 
 
 def test_the_smallest_is_said_to_keep_a_part_once_although_it_was_removed_in_two_ways() -> None:

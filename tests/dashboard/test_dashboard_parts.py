@@ -470,10 +470,6 @@ def test_of_parallel_axes_the_best_mean_is_marked_and_the_table_shows_what_diffe
         place = effects.best_row(table, made.record)
         assert place is not None
         assert table["name"][place] == best
-    shown = effects.differing(table, made.record).set_index("name")
-    known = {name: {axis: value for axis, value in row.items() if pd.notna(value)}
-             for name, row in shown[["a", "b"]].to_dict("index").items()}  # fmt: skip
-    assert known == {"baseline": {"a": "on", "b": "2"}, "x": {"a": "off"}, "y": {"b": "3"}}
     assert effects.best_row(table.assign(val_loss=None), made.record) is None
     ahead = table.assign(val_loss=[9.0 if name == "baseline" else 1.0 for name in table["name"]])
     place = effects.best_row(ahead, made.record)

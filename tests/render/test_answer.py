@@ -353,8 +353,9 @@ def test_both_margins_are_drawn_and_the_numbers_above_them_are_whole_and_apart(
     for at, anchor, text in re.findall(r'x="([-.\d]+)" y="12" text-anchor="(\w+)">([^<]*)<', axis_svg(axis, "#000000")):
         left = float(at) - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * 6 * len(text)
         ends.append((left, left + 6 * len(text)))
-    first, second = sorted(ends)
-    assert 0 <= first[0] < first[1] <= second[0] < second[1] <= 244
+    edges = [edge for end in sorted(ends) for edge in end]
+    assert edges == sorted(edges)
+    assert 0 <= edges[0] < edges[-1] <= 244
     row = Span(0.0, -0.05, 0.05)
     drawn = interval_svg(axis, row, colour="#000000", ink="#ffffff", mark="circle")
     zero, *margins = (float(at) for at in re.findall(r'<line x1="([-.\d]+)" x2="[-.\d]+" y1="0"', drawn))

@@ -157,7 +157,8 @@ def where_panels_begin(bands: Mapping[str, Band]) -> str:
     begin = min((band.x[0] for band in shown.values() if band.x), default=0.0)
     if all(band.x[0] >= begin for band in bands.values() if band.x):
         return what_is_cut(bands.values())
-    return f"Panels begin at {begin:,.4g} of {max(band.x[-1] for band in shown.values()):,.4g}, to show differences."
+    end = max(band.x[-1] for band in shown.values())
+    return f"Panels begin at {begin:,.4g} of {end:,.4g}: the steep start would flatten what differs later."
 
 
 def band_panels(

@@ -53,8 +53,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         return ()
     worse = "up" if path.direction == "minimize" else "down"
     caption = (
-        f"The path of removals: {path.metric} against the baseline at each step, paired by seed, with 90 % intervals, "
-        f"whose ends are the bounds that decide ({worse} is worse; dashed: the margin {path.margin:g})."
+        f"The path of removals: {path.metric} against the baseline at each step, paired by seed, with the 95 % bounds "
+        f"that decide ({worse} is worse; dashed: the margin {path.margin:g})."
     )
     return (Picture("path", caption),)
 
@@ -135,7 +135,7 @@ def _blocks(path: RemovalPath, pictures: Mapping[str, Picture]) -> Iterator[Bloc
         f"before. A component can be removed if, with 95 % confidence, {path.metric} is at most {path.margin:g} worse "
         "than the baseline's (not than that of the step before: small losses would add up); of these removals, "
         f"{_kept(path)}. Below: an asterisk marks the path; the difference is that of {path.metric} from the baseline, "
-        "paired by seed, with its 90 % interval, whose ends are the bounds that decide."
+        "paired by seed, with the 95 % bounds that decide."
     )
     ends = [one.bounds for tried in path.rounds for one in tried if one.bounds is not None]
     decimals = decimals_for(

@@ -320,6 +320,7 @@ def effects_table(
     """
     worse = 1 if effects.direction == "minimize" else -1
     removes = effects.removes(*effects.main, *effects.interactions)
+    two_means = f"mean {escape(effects.metric)} {'with → without it' if removes else 'before → after'}"
     one, two = ("Without one part", "Without both parts") if removes else ("Each by itself", "Two together")
     over = "with and without the other" if len(effects.main) == 2 else "over the other switches"
     above = "above" if worse > 0 else "below"
@@ -341,7 +342,7 @@ def effects_table(
         aliases = "".join(f" <small>confounded with {title(name)}</small>" for name in row.aliases)
         why = f" <em>{reason}</em>" if (reason := effects.open_because(row)) else ""
         ends, at = interval_words(span.low, span.high, write), escape(means.get(row.name, ""))
-        below = "; ".join(filter(None, (f"{side}: {ends}", reason, f"{escape(effects.metric)} {at}" * bool(at))))
+        below = "; ".join(filter(None, (f"{side}: {ends}", reason, f"{two_means}: {at}" * bool(at))))
         return (
             _marked(drawn, side),
             f'{title(row.name)}{aliases}{why}<small class="narrow"> {below}</small>',
@@ -354,10 +355,12 @@ def effects_table(
     titles = [
         f"Δ {escape(effects.metric)}",
         "95 % interval",
-        *((f"mean {escape(effects.metric)} without → with",) if means else ()),
+        *((two_means,) if means else ()),
     ]
     shown = [(f"<b>{title}</b>", [cells(row) for row in rows]) for title, rows in groups if rows]
-    return _forest(titles, _scale(axis, palette.ink, embed), shown[:: -1 if effects.asked else 1], told, headed=True)
+    shown = shown[:: -1 if effects.asked else 1]
+    words = "part that is removed" if removes else "change"
+    return _forest(titles, _scale(axis, palette.ink, embed), shown, told, headed=True, words=words)
 
 
 def claims_table(report: StudyReport, most: int) -> str:
@@ -460,7 +463,7 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
         (heading(number, tried), [cells(number, one, tried) for one in tried])
         for number, tried in enumerate(path.rounds, 1)
     ]
-    titles = [f"Δ {escape(path.metric)}", "90 % interval", "parameters", "FLOP"]
+    titles = [f"Δ {escape(path.metric)}", "95 % bounds", "parameters", "FLOP"]
     told = "Removals that were tried, round by round, with what became of them"
     scale = _scale(axis, palette.ink, embed)
     return _forest(titles, scale, shown, told, headed=True, words="part that is removed")
@@ -472,7 +475,7 @@ def _said_before(number: int, one: Removal, word: str, path: RemovalPath) -> lis
         return []
     same = (other for other in path.rounds[number - 2] if (other.switch, other.setting) == (one.switch, one.setting))
     said = [removal_outcome(other, path)[0] for other in same]
-    return [f"round {number - 1}, with {path.steps[number - 2].words}: {was}" for was in said if was != word]
+    return [f"{was} in round {number - 1}, beside {path.steps[number - 2].words}" for was in said if was != word]
 
 
 def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callable[[str], str] = str) -> str:
