@@ -13,9 +13,8 @@ from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
 from ablate.analysis.slices import factors_of
 from ablate.spec.design import BASELINE
-from ablate.spec.paths import full_path, leaves
 from ablate.stats import Interval, mean_interval
-from ablate.store.records import StudyRecord, VariantRecord
+from ablate.store.records import StudyRecord
 
 SAMPLERS = {
     "tpe": "a tree-structured Parzen estimator (TPE)",
@@ -82,20 +81,12 @@ def fresh_means(
 
 
 def kinds_of(record: StudyRecord) -> dict[str, str]:
-    """Variant to the settings of its switches in words, `activation GELU`; of a search of numbers alone, a point.
-
-    A switch that sets one field is called by the value of that field, which two of its settings may share.
-    """
-    switches = factors_of(record).switches
+    """Variant to the settings of its switches in words, `activation GELU`; of a search of numbers alone, a point."""
+    switches, called = factors_of(record).switches, setting_names(record)
     titles = setting_titles(switches)
-
-    def words(variant: VariantRecord, switch: str) -> str:
-        paths = {path for setting in record.space["switches"][switch].values() for path in setting}
-        found = leaves(variant.spec).get(full_path(paths.pop())) if len(paths) == 1 else None
-        return setting_words(switch, found if isinstance(found, str) else variant.settings[switch])
-
     return {
-        variant.name: ", ".join(f"{titles[name]} {words(variant, name)}" for name in switches) or "point"
+        variant.name: ", ".join(f"{titles[name]} {called(name, variant.settings[name])}" for name in switches)
+        or "point"
         for variant in record.variants
     }
 
