@@ -31,7 +31,7 @@ from ablate.render.blocks import Grid
 from ablate.render.document import along_table, answer_note, effects_note, names_note
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
-from ablate.render.formats.html import effects_table, group_mark, scale_forest, verdict_table
+from ablate.render.formats.html import effects_table, group_mark, holds_alone, scale_forest, verdict_table
 from ablate.render.formats.html import prose as html_prose
 from ablate.spec.paths import short_path
 from ablate.spec.suite import at_task, split_task
@@ -314,7 +314,9 @@ def _rows(answer: Answer) -> None:
     rows = [(group.key, row) for group in answer.groups if group.key in shown for row in group.rows]
     if answer.along is not None:
         show_grid(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}")
-    st.html(table(answer, _page(rows)))
+    st.html(table(answer, _page(rows), baseline=True))
+    if any(holds_alone(row) for _, row in rows):
+        st.caption(prose("*: true alone, not jointly with the other verdicts."))
     key = "; ".join(f"{group_mark(group.key)} {group.title}" for group in answer.groups)
     explain(f"{key}. {answer_note(answer)}", names_note(answer))
 
@@ -375,14 +377,15 @@ def _chosen_groups(answer: Answer) -> set[GroupKey]:
     return {key for key in counts if key in (chosen or counts)}
 
 
-def table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]], task: str = "") -> str:
+def table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]], task: str = "", *, baseline: bool = False) -> str:
     """The rows as an HTML table in which each change is a link to its evidence.
 
     Args:
         task: Of a suite, on which the verdicts are; empty: on the study.
+        baseline: Whether a row above them has its value.
     """
     palette = Palette(dark())
     return verdict_table(
         answer, rows, palette.verdict, palette.ink, link=lambda row: address(**{WHY: at_task(row.variant, task)}),
-        embed=image,
+        embed=image, baseline=baseline,
     )  # fmt: skip

@@ -134,6 +134,7 @@ def draw_scaling(report: StudyReport, palette: Palette, width: float = WIDTH) ->
     y = number("difference", f"Δ {report.metric}", axis={"tickCount": 5})
     x["scale"]["padding"] = y["scale"]["padding"] = 9
     looks = palette.verdicts(labels)
+    drawn = {"transform": [{"filter": "isValid(datum.word)"}]}
     named = {"y": {"datum": worst}, "text": {"field": "name"}}
     return panels(
         [
@@ -142,12 +143,11 @@ def draw_scaling(report: StudyReport, palette: Palette, width: float = WIDTH) ->
             mark("text", None, named, align="left", x=3, baseline="bottom" if worst > 0 else "top",
                  dy=-3 if worst > 0 else 3)
             | {"transform": [{"filter": "isValid(datum.name)"}]},
-            mark("line", None, {"x": x, "y": y}, color=palette.grey, strokeWidth=1),
+            mark("line", None, {"x": x, "y": y}, color=palette.grey, strokeWidth=1) | drawn,
             mark("rule", None, {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"},
                                 **by_look("word", looks, "color")}, strokeWidth=1.3)
-            | {"transform": [{"filter": "isFinite(datum.low) && isFinite(datum.high) && datum.low != null"}]},
-            mark("point", None, {"x": x, "y": y, **by_look("word", looks, "color", "shape")}, size=45)
-            | {"transform": [{"filter": "isValid(datum.word)"}]},
+            | {"transform": [{"filter": "isValid(datum.low) && isFinite(datum.low) && isFinite(datum.high)"}]},
+            mark("point", None, {"x": x, "y": y, **by_look("word", looks, "color", "shape")}, size=45) | drawn,
         ],
         rows, width=width,
     )  # fmt: skip

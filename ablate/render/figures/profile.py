@@ -116,8 +116,11 @@ def matrix(answer: Answer, *, narrow: bool = False) -> Grid:
     def column(of: Sequence[tuple[float | None, float | None, float | None]], ends: tuple[float, float],
                decimals: int) -> list[str]:  # fmt: skip
         """Means with their intervals, all in one form: `±`, or with their ends where one is cut at those of a value."""
-        known = [(mean, low, high) for mean, low, high in of if None not in (mean, low, high)]
-        cut = any(low < min(mean, ends[0]) or high > max(mean, ends[1]) for mean, low, high in known)
+        cut = any(
+            low < min(mean, ends[0]) or high > max(mean, ends[1])
+            for mean, low, high in of
+            if mean is not None and low is not None and high is not None
+        )
 
         def written(mean: float, low: float | None, high: float | None) -> str:
             if low is None or high is None or narrow:

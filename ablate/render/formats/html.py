@@ -259,6 +259,7 @@ def verdict_table(
     *,
     link: Callable[[AnswerRow], str] | None = None,
     embed: Callable[[str], str] = str,
+    baseline: bool = False,
 ) -> str:
     """Rows of an answer as a table that is a forest plot; `ANSWER_STYLE` is its style.
 
@@ -268,6 +269,7 @@ def verdict_table(
         ink: The colour of lines.
         link: Where a row leads; None: nowhere.
         embed: What makes HTML of an SVG element; the default leaves it as it is.
+        baseline: Whether a row above them has the value from which the differences are.
     """
     axis, write = Axis.of_picture(answer), partial(fixed, decimals=answer.decimals, sign=True)
     titles = [f"Δ {escape(answer.quantity)}", f"95 % bound, by {answer.unit}", "parameters"]
@@ -298,6 +300,10 @@ def verdict_table(
         (_marked(look(DRAWN_AS[key]), key, tag="em"), [cells(*each) for each in of])
         for key, of in groupby(rows, key=itemgetter(0))
     ]
+    if baseline and answer.baseline is not None:
+        value = f"{escape(answer.reference)}: {escape(answer.quantity)} {fixed(answer.baseline, answer.decimals)}"
+        nothing = embed(interval_svg(axis, Span(None, None, None), colour=ink, ink=ink, mark="circle"))
+        groups.insert(0, ("", [("", value, "", nothing, *[""] * (len(titles) - 1))]))
     told = f"The answer: {plural(len(rows), 'variant')} with verdicts and their 95 % bounds"
     return _forest(titles, _scale(axis, ink, embed), groups, told)
 
