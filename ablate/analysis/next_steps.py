@@ -226,13 +226,12 @@ def _why_none(report: StudyReport) -> str:
     all_known = len(needed) == len(left.of_seeds)
     each = [*map(str, sorted({*needed})), *([] if all_known else [f"over {MOST_FURTHER_SEEDS}"])]
     beyond = ", beyond any schedule" if scheduled else ""
-    of_all = "" if len(left.of_seeds) == left.undecided else f"of {left.undecided} "
     units = unit if each == ["1"] else f"{unit}s"
     if report.record.traits.finds_best and not needed:
         return f"keep the baseline: to tell the best point from it, {each[0]} more {units} would be needed"
-    many = f"{len(left.of_seeds)} {of_all}" if of_all else ""
-    undecided = f"{many}undecided" if many else plural(len(left.of_seeds), "undecided comparison")
-    return f"{undecided} need{'s' * (len(left.of_seeds) == 1)} {listed(each)} more {units}{beyond}"
+    many = plural(left.undecided, "undecided comparison")
+    which = many if len(left.of_seeds) == left.undecided else f"{len(left.of_seeds)} of {many}"
+    return f"{which} need{'s' * (len(left.of_seeds) == 1)} {listed(each)} more {units}{beyond}"
 
 
 def _open_claims(report: StudyReport) -> Iterator[NextStep]:

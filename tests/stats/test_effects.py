@@ -11,7 +11,7 @@ import pytest
 import statsmodels.formula.api as smf
 from scipy import stats
 
-from ablate.stats.effects import Effects, Observation, estimate_effects, terms_of
+from ablate.stats.effects import Effects, Observation, estimate_effects, narrowing, terms_of
 
 TWO = {"a": ["on", "off"], "b": ["on", "off"], "c": ["on", "off"]}
 MIXED = {"a": ["on", "off"], "b": ["x", "y", "z"], "c": ["on", "off"]}
@@ -117,6 +117,12 @@ def test_half_fraction_names_its_aliases() -> None:
     effects = estimate_effects(half, TWO)
     assert [effect.term.name for effect in effects.effects] == ["a=off", "b=off", "c=off"]
     assert effects.aliased == {"a=off:b=off": ("c=off",), "a=off:c=off": ("b=off",), "b=off:c=off": ("a=off",)}
+
+
+def test_as_many_seeds_again_narrow_an_interval_of_the_same_spread() -> None:
+    """By tabulated 97.5 % quantiles of Student's t with 1 and 3, and with 4 and 9 degrees of freedom."""
+    assert narrowing(2) == pytest.approx(3.1824 / 12.7062 / 2**0.5, rel=1e-4)
+    assert narrowing(5) == pytest.approx(2.2622 / 2.7764 / 2**0.5, rel=1e-4)
 
 
 def test_a_switch_that_never_varies_has_no_effect() -> None:

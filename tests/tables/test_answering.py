@@ -137,7 +137,7 @@ def test_no_number_of_runs_is_named_where_equal_values_decide_nothing() -> None:
     assert step.purpose == "no number of seeds settles what is undecided: `--why` says what would"
     noisy = {seed: value + 100.0 * (-1) ** int(seed) for seed, value in BASE.items()}
     (step,) = next_steps(judge(table(same | {"noisy": noisy}), **ASKED).report)
-    assert step.purpose == "1 of 2 undecided needs over 100 more seeds"
+    assert step.purpose == "1 of 2 undecided comparisons needs over 100 more seeds"
 
 
 def test_what_was_selected_by_these_results_has_no_verdict() -> None:
