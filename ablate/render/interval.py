@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -35,10 +36,13 @@ MARKS = {
     "triangle-up": "M0 -6l6.5 11h-13z",
 }
 """Vega's names of marks to their outlines in pixels around the mean; others are drawn as circles."""
+_NUMBER = re.compile(r"-?[\d.]+")
 
 
 def outline(mark: str) -> str:
-    """The outline of Vega's mark, as the path of an SVG."""
+    """The outline of Vega's mark, as the path of an SVG; Vega's own paths reach from -1 to 1."""
+    if mark.startswith("M"):
+        return _NUMBER.sub(lambda found: f"{6 * float(found[0]):g}", mark)
     return MARKS.get(mark, MARKS["circle"])
 
 

@@ -21,7 +21,7 @@ from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
 from ablate.render.formats.html import ANSWER_STYLE
-from dashboard.shared.exports import code, dark
+from dashboard.shared.exports import code, dark, is_narrow
 from dashboard.shared.store import (
     STORE,
     location,
@@ -64,11 +64,6 @@ _LAYOUT = """
 [data-testid="stMain"] h1 { padding: 0 0 0.6rem; }
 [data-testid="stSidebarHeader"] { height: 2.5rem; }
 [data-testid="stSidebar"] :is(a, button):focus-visible { outline: 2px solid currentColor; outline-offset: -2px; }
-[data-testid="stIFrame"] { border: 1px solid rgba(128, 140, 155, 0.35); border-radius: 0.5rem; }
-@media (min-width: 1020px) {
-    [data-testid="stElementContainer"]:has(> [data-testid="stIFrame"]) { height: auto; }
-    [data-testid="stIFrame"] { height: auto; aspect-ratio: 16 / 27; }
-}
 pre.code { margin: 0; padding: 0.5rem 0.75rem; max-height: 30rem; overflow: auto; white-space: pre-wrap;
     overflow-wrap: anywhere; user-select: all; font-size: 0.85rem; border-radius: 0.5rem;
     background: rgba(128, 140, 155, 0.12); }
@@ -77,6 +72,7 @@ pre.code { margin: 0; padding: 0.5rem 0.75rem; max-height: 30rem; overflow: auto
 ul.cards { list-style: none; margin: 0; padding: 0; }
 ul.cards :is(a, div) { display: block; padding: 0.55rem 0; border-top: 1px solid rgba(128, 140, 155, 0.35);
     color: inherit; text-decoration: none; }
+ul.cards a b { text-decoration: underline; text-decoration-color: rgba(128, 140, 155, 0.8); }
 ul.cards span { display: block; font-size: 0.875rem; overflow-wrap: anywhere; }
 ul.cards img { float: right; max-width: 45%; height: 1.5rem; }
 .scrolled td:first-child { min-width: 7rem; }
@@ -84,7 +80,9 @@ table.trials tr.of td { padding-top: 0.5rem; font-weight: 600; }
 table.trials tr:not(.of) td { height: 1.75rem; }
 table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
 @media (max-width: 640px) { .scrolled table.answer { font-size: 0.8rem; } .scrolled td:first-child { min-width: 5rem; }
-    table.trials tr:not(.of) small { display: inline !important; } }
+    table.trials tr:not(.of) small { display: inline !important; }
+    .judged table.answer tr.group { display: none; }
+    .judged table.answer .verdict span { display: inline; } }
 .variants { font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 .variants :is(.head, .of, .trial) { display: grid; gap: 0.75rem; align-items: center; min-height: 2rem;
     padding: 0.1rem 0; grid-template-columns: minmax(0, 1fr) 244px 7.5rem 5rem 5.5rem 3.5rem 5rem;
@@ -101,8 +99,9 @@ table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
 .variants img { display: block; width: 244px; }
 .variants small.narrow { display: none; }
 @media (max-width: 900px) {
-    .variants :is(.head, .of, .trial) { grid-template-columns: minmax(0, 1fr) 7.2rem 3.6rem; gap: 0.3rem; }
-    .variants .wide { display: none; }
+    .variants :is(.head, .of, .trial) { grid-template-columns: minmax(0, 1fr) 6.4rem 3.4rem; gap: 0.3rem; }
+    .variants :is(.wide, .strip:empty) { display: none; }
+    .variants .strip { grid-column: 1 / -1; order: 1; padding-left: 0.9rem; }
     .variants small.narrow { display: block; }
 }
 ul.claims { list-style: none; margin: 0; padding: 0; }
@@ -322,14 +321,16 @@ def choose_in_words(
         first: What is chosen before a visitor chooses; a list for a box that takes several.
     """
     several, addressed, asked = isinstance(first, list), f"{parameter}{_ADDRESSED}", st.query_params.get_all(parameter)
-    now, new = st.session_state.get(parameter), asked != st.session_state.get(addressed)
+    # A change of the width may have interrupted the run that set the box, of which the browser then shows nothing.
+    now, new = st.session_state.get(parameter), (asked, is_narrow()) != st.session_state.get(addressed)
     if new:
         warn_of_unknown(parameter, names)
     if new or now is None or not {*(now if several else [now])} <= {*names}:  # the last: of another study
         found = [name for name in asked if name in names] or [*([first] if isinstance(first, str) else first)]
         st.session_state[parameter] = found if several else found[0]
     chosen = box(label, names, key=parameter, format_func=lambda name: titles.get(name, name))
-    st.session_state[addressed] = wanted = [] if chosen == first else chosen if several else [chosen]
+    wanted = [] if chosen == first else chosen if several else [chosen]
+    st.session_state[addressed] = (wanted, is_narrow())
     if wanted != asked:
         st.query_params[parameter] = wanted
     return chosen

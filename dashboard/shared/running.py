@@ -35,7 +35,7 @@ from ablate.serving import FORWARDED, LOOPBACK, OPTIONS, host_name
 from ablate.spec.annotations import STUDY_NAME
 from dashboard.shared.exports import code
 from dashboard.shared.frame import STUDY, link, open_page
-from dashboard.shared.store import LIVE, every, location, options, store, summary
+from dashboard.shared.store import LIVE, every, location, options, report, store, summary
 from dashboard.shared.text import escape, prose
 
 _TAIL = 40_000
@@ -299,7 +299,8 @@ def show_next_steps(answer: Answer, title: str = "What next?") -> None:
             said = f"This command {step.purpose}" if step.arguments else step.purpose[0].upper() + step.purpose[1:]
             if len(answer.next) > 1:
                 said = f"{'Then' if number else 'First'}: {said[0].lower()}{said[1:]}"
-            st.caption(prose(f"{said}{time}.{_seeds_meant(step)}"))
+            until = " It stops once that is settled." if ":" in _seeds_of(step) else ""
+            st.caption(prose(f"{said}{time}.{until}"))
             if not step.arguments:
                 for field in re.findall(r"`(\w+: [^`]+)`", step.purpose):
                     code(field)
@@ -308,25 +309,22 @@ def show_next_steps(answer: Answer, title: str = "What next?") -> None:
             arguments += [f"--plugin={plugin}" for plugin in options()["plugins"]]
             code(command(*arguments))
             if may_run():
-                start_button(_label(step), "play_arrow", partial(start, answer.study, arguments), f"next-{number}",
-                             primary=number == 0)  # fmt: skip
+                label, act = _label(step, answer.study), partial(start, answer.study, arguments)
+                start_button(label, "play_arrow", act, f"next-{number}", primary=number == 0)
         if run is not None:
             link("runs", "Log of the last run", **{STUDY: answer.study})
 
 
-def _seeds_meant(step: NextStep) -> str:
-    """Where two numbers of seeds end, as a sentence; empty without them."""
-    seeds = dict(zip(step.arguments, step.arguments[1:], strict=False)).get("--seeds", "")
-    _, several, most = seeds.partition(":")
-    return f" It ends once that is settled, at {most} seeds at the latest." if several else ""
+def _seeds_of(step: NextStep) -> str:
+    return dict(zip(step.arguments, step.arguments[1:], strict=False)).get("--seeds", "")
 
 
-def _label(step: NextStep) -> str:
-    """What a button does that takes a step: `Add seeds, up to 22 in all`."""
+def _label(step: NextStep, study: str) -> str:
+    """What a button does that takes a step: `Add up to 17 seeds (5 to 22)`."""
     options_of = dict(zip(step.arguments, step.arguments[1:], strict=False))
-    if seeds := options_of.get("--seeds"):
-        _, several, most = seeds.rpartition(":")
-        return f"Add seeds, {'up to ' * bool(several)}{most} in all"
+    if seeds := _seeds_of(step):
+        now, (_, several, most) = len(report(study).baseline.planned), seeds.rpartition(":")
+        return f"Add {'up to ' * bool(several)}{int(most) - now} seeds ({now} to {most})"
     if rung := options_of.get("--rung"):
         return f"Add rung {rung}"
     if times := options_of.get("--longer"):

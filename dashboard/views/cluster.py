@@ -28,6 +28,7 @@ from dashboard.shared.exports import (
     export,
     figure_files,
     grid_of_texts,
+    is_narrow,
     show_grid,
     show_table,
     table_files,
@@ -58,7 +59,10 @@ def show() -> None:
     driven = [one.driver.study for one in status_of(store().activity()).studies]
     st.fragment(_live, run_every=LIVE)(study, driven)
     if not driven:
-        _past(study)
+        past = st.expander(f"Where trials of {escape(study)} ran", key="past", on_change="rerun", bind="query-params")
+        if past.open:
+            with past:
+                _past(study)
 
 
 def _live(study: str, driven: Sequence[str]) -> None:
@@ -74,6 +78,7 @@ def _live(study: str, driven: Sequence[str]) -> None:
         _driven(one, status)
     if status.studies:
         _running(status)
+        st.header(f"Where trials of {escape(driven[-1])} ran", anchor=False)
         _past(driven[-1])
     else:
         _idle(study, status)
@@ -84,24 +89,32 @@ def _idle(study: str, status: Status) -> None:
     st.markdown("**No study runs now.**")
     show_next_steps(answer(study), f"Continue {study}")
     link("design", "Design another study")
-    st.caption(f"This machine, {escape(platform.node())}: {machine_words()}")
+    _machine()
     st.header("What ran last", anchor=False)
     found = []
     for one in studies()[:MOST_LAST]:
         loads, _ = _workers(location(), one.name, stamp(one.name))
         ends = max((load.ended_at[-1] for load in loads if load.ended_at), default=None)
         when = f", the last {duration((status.at - ends).total_seconds())} ago" if ends is not None else ""
-        said = f"{ended(one):,} of {plural(one.planned, 'trial')} ended{when}"
-        found.append(Card(one.name, address("answer", **{STUDY: one.name}), (said,)))
+        took = duration(sum(load.seconds for load in loads))
+        said = f"{ended(one):,} of {plural(one.planned, 'trial')} ended{when}; {took} of training"
+        told = " ".join(answer(one.name).headline) if ended(one) else ""
+        found.append(Card(one.name, address("answer", **{STUDY: one.name}), (said,), finding=told))
     cards(found, "What ran last")
 
 
-def machine_words() -> str:
+def _machine() -> None:
     """What the machine of the dashboard has for a study that is started here."""
     memory, load, cores = psutil.virtual_memory(), psutil.getloadavg()[0], psutil.cpu_count() or 1
-    free = f"{plural(cores, 'core')}, {memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB of memory free."
-    busy = f" Other programs keep it busy (load {load:.1f}), so training would take longer."
-    return f"{free}{busy}" if load > cores else free
+    st.header(f"This machine, {escape(platform.node())}", anchor=False)
+    bars = st.columns(3, gap="xxsmall" if is_narrow() else "large")
+    bars[0].progress(min(1.0, load / cores), f"**Load** {load:.1f} on {plural(cores, 'core')}")
+    used, whole = memory.total - memory.available, memory.total
+    bars[1].progress(used / whole, f"**Memory** {used / GIB:.1f} of {whole / GIB:.1f} GiB used")
+    disk = psutil.disk_usage(".")
+    bars[2].progress(disk.used / disk.total, f"**Disk** {disk.free / GIB:.0f} GiB free")
+    if load > cores:
+        st.caption("Other programs keep it busy, so training would take longer.")
 
 
 def _running(status: Status) -> None:
@@ -240,7 +253,6 @@ def _workers(
 def _past(study: str) -> None:
     """Where the trials of a study have ended, how fast, and those that failed."""
     loads, failures = _workers(location(), study, stamp(study))
-    st.header(f"Where trials of {escape(study)} ran", anchor=False)
     if not loads:
         st.caption("None has ended yet.")
     else:

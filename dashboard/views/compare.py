@@ -30,7 +30,7 @@ from dashboard.shared.exports import (
     export,
     figure_files,
     grid_of_texts,
-    show_grid,
+    plain_table,
     table_files,
 )
 from dashboard.shared.frame import STUDY, begin_page, choose_in_words, link
@@ -78,7 +78,7 @@ def _live(study: str, sides: list[str], task: str) -> None:
     _lead(comparison, labels, study, task)
     results = _results(comparison, labels, metrics)
     st.header("Results", anchor=False)
-    show_grid(_shown(results, metrics), "Metrics of each side")
+    plain_table(_shown(results, metrics), "Metrics of each side")
     paired = "paired by seed" if comparison.is_paired else "not paired"
     st.caption(f"± 95 % interval over seeds. Δ: difference from the first side, {paired}.")
     _links(comparison, labels)
@@ -124,7 +124,7 @@ def _lead(comparison: Comparison, labels: list[str], study: str, task: str) -> N
     if judged:
         told = {row.name: answer_sentence(row) for row in study_report.variants}
         st.markdown("  \n".join(_found(row.words, told[row.variant]) for _, row in judged.values()))
-        st.html(table(answer, [*judged.values()], task))
+        st.html(f'<div class="judged">{table(answer, [*judged.values()], task)}</div>')
         st.caption(prose(answer_note(answer, [row for _, row in judged.values()])))
         if names := names_note(answer, " ".join(row.words for _, row in judged.values())):
             st.caption(prose(names))
@@ -196,7 +196,7 @@ def _plain(value: object) -> str | None:
 
 def _show_fields(table: pd.DataFrame, of: str, nothing: str) -> None:
     if not table.empty:
-        show_grid(grid_of_texts(table), f"Differing fields of the {of}")
+        plain_table(grid_of_texts(table), f"Differing fields of the {of}")
     elif nothing:
         st.caption(nothing)
 

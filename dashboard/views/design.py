@@ -47,7 +47,7 @@ def show() -> None:
     _begin(schema)
     controls, shown = st.columns([3, 2], gap="large")
     with controls:
-        draft, form, block = _controls(schema)
+        draft, form, brief, block = _controls(schema)
     st.session_state[DRAFT] = draft
     st.query_params[SPACE] = st.session_state["space in the address"] = packed(draft)
     text = text_of(draft)
@@ -57,8 +57,12 @@ def show() -> None:
         _picture(draft, schema, checked, form.prefix)
     with shown:
         _validity(checked, draft)
+    with brief if is_narrow() else shown:  # so that a narrow window need not be scrolled to the end of the form
+        if is_narrow():
+            st.markdown(f"**{prose(_brief(checked))}**")
         if not checked["problems"]:
             begin_study(str(draft["name"]), text)
+    with shown:
         _estimate(draft, text, checked)
         _cost(draft, checked)
         _yaml(draft, text, checked, schema)
@@ -99,8 +103,11 @@ def _load(draft: Draft) -> None:
     st.session_state[REVISION] = st.session_state.get(REVISION, 0) + 1
 
 
-def _controls(schema: Node) -> tuple[Draft, Form, DeltaGenerator]:
-    """Controls for every part of a space: the draft that they are set to, their form, and where the block is drawn."""
+def _controls(schema: Node) -> tuple[Draft, Form, DeltaGenerator, DeltaGenerator]:
+    """Controls for every part of a space: the draft that they are set to, and their form.
+
+    With the places below the question: what it amounts to in a narrow window, and where the block is drawn.
+    """
     draft: Draft = dict(st.session_state[DRAFT])
     definitions = schema["space"]["$defs"]
     fields = schema["space"]["properties"]
@@ -114,6 +121,7 @@ def _controls(schema: Node) -> tuple[Draft, Form, DeltaGenerator]:
         draft["objective"] = {**draft["objective"], "margin": value}
         draft |= _trained(draft, form, definitions, fields)
     draft["question"] = form.control("question", fields["question"], draft.get("question", ""), "question")
+    brief = st.container()
     data = st.expander("Data and task", key="data", on_change="rerun")
     if data.open:
         with data:
@@ -124,7 +132,7 @@ def _controls(schema: Node) -> tuple[Draft, Form, DeltaGenerator]:
     if more.open:
         with more:
             draft |= _more(draft, form, schema)
-    return lean(schema["space"], draft, definitions), form, block
+    return lean(schema["space"], draft, definitions), form, brief, block
 
 
 def _trained(draft: Draft, form: Form, definitions: Node, fields: Node) -> Draft:
@@ -221,6 +229,16 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
                                column_config={"reason": st.column_config.TextColumn(width="large")})  # fmt: skip
 
 
+def _brief(checked: dict[str, Any]) -> str:
+    """How large a valid space is and about how long it trains, in a line."""
+    if checked["problems"]:
+        return "Not a valid space yet; what is wrong stands below."
+    size, rate = checked["size"], speed()
+    trials = plural(size["trials"], "trial") if size else ""
+    time = f"roughly {duration(size['flops'] / rate)}" if size and rate else ""
+    return ", ".join(filter(None, (f"Valid: {plural(checked['variants'], 'variant')}", trials, time)))
+
+
 def how_it_trains(training: Mapping[str, Any]) -> str:
     """The steps, seeds and learning rate of each variant, in a sentence.
 
@@ -256,7 +274,8 @@ def _picture(draft: Draft, schema: Node, checked: dict[str, Any], prefix: str) -
     with offered:
         part = st.session_state.get(key, "")
         if not part:
-            st.info("Click a part of the block to leave it out, replace or vary it.", icon=":material/ads_click:")
+            does = "Tap" if is_narrow() else "Click"
+            st.info(f"{does} a part of the block to leave it out, replace or vary it.", icon=":material/ads_click:")
             return
         with st.spinner("Looking up what fits"):
             offers = ask("offers", draft, part, _values(schema)) or []

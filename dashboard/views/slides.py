@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from functools import partial
@@ -15,7 +14,7 @@ from ablate.errors import printable
 from ablate.render.figures.style import Palette
 from ablate.render.formats.html import colours
 from ablate.render.formats.slides import shown_variant
-from dashboard.shared.exports import dark, export, image, is_narrow
+from dashboard.shared.exports import dark, export, image
 from dashboard.shared.frame import begin_page, choose_in_words
 from dashboard.shared.pictures import drafter
 from dashboard.shared.results import any_ended
@@ -25,17 +24,15 @@ from dashboard.views import Entry
 
 ENTRY = Entry("Slides", ":material/slideshow:", "This study", 100, variants=2)
 
-HEIGHT = 720
-"""Height of the frame in pixels where CSS does not set it."""
-_STACKED = """<style>
-@media screen and (min-width: 701px) {
-  html { font-size: 1.25vw; scroll-snap-type: none; }
-  section { min-height: 56.25vw; }
-  section + section { border-top: 1px solid var(--rule); }
-}
-</style>
-</head>"""
-"""The slides one below the other, each 16:9 at this width; outside the dashboard a slide fills the window."""
+_WITHIN = """
+:scope { border: 1px solid var(--rule); border-radius: 0.5rem; }
+section + section { border-top: 1px solid var(--rule); }
+section { min-height: 0 !important; }
+.sides { flex-wrap: wrap; }
+.text { min-width: min(100%, 20rem); }
+:is(dl, dt, dd) { padding: 0 !important; }
+"""
+"""The slides one below the other, each as tall as what it says; outside the dashboard a slide fills the window."""
 _SCHEME = "(prefers-color-scheme: dark)"
 
 
@@ -62,17 +59,12 @@ def show() -> None:
         export({f"{study}_slides.html": lambda: page}, "slides")
     scheme = "(min-width: 1px)" if dark() else "not all"
     shown = page.replace(f"screen and {_SCHEME}", f"screen and {scheme}" if dark() else scheme)
-    if is_narrow():
-        _inline(shown)
-    else:
-        # As a data URL, which has its own origin, so that it cannot access this page.
-        address = "data:text/html;base64," + base64.b64encode(shown.replace("</head>", _STACKED, 1).encode()).decode()
-        st.iframe(address, height=HEIGHT, alt=f"Three slides of {study}: question, comparisons, claims and cost")
+    _show(shown)
     st.caption("The file under Export opens offline, fills a screen with each slide, and prints as three pages.")
 
 
-def _inline(page: str) -> None:
-    """Show the slides as a part of the page, which scrolls as one in a narrow window; `st.html` lets no script run.
+def _show(page: str) -> None:
+    """Show the slides as a part of the page, which scrolls as one; `st.html` lets no script run.
 
     It takes out SVG elements, so these become images, in which there are no variables of the page.
     """
@@ -81,7 +73,7 @@ def _inline(page: str) -> None:
     for variable, colour in re.findall(r"(--[\w-]+): (#\w+);", colours(palette)):
         body = body.replace(f"var({variable})", colour)
     body = re.sub(r"<svg.*?</svg>", lambda svg: image(svg[0].replace("currentColor", palette.ink)), body)
-    style = re.sub(":root|body(?= {)", ":scope", style) + ":is(dl, dt, dd) { padding: 0 !important; }"
+    style = re.sub(":root|body(?= {)", ":scope", style) + _WITHIN
     st.html(f"<style>@scope (.slides) {{{style}}}</style>")
     st.html(f'<div class="slides">{body}</div>')
 

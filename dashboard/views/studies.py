@@ -45,7 +45,7 @@ ENTRY = Entry("Studies", ":material/list:", "All studies", 120)
 
 STRIP = 130
 """Width of the picture of a study's verdicts, in pixels."""
-WORDS = {"question": 195, "answer": 375}
+WORDS = {"question": 195, "answer": 370}
 """Widths of the columns of sentences, in pixels."""
 TALLEST, LONGEST = 84, 220
 """Pixels of a row of four lines, and characters that they hold."""
@@ -112,7 +112,7 @@ def _table(words: str, state: str, starred: bool) -> None:
     found = [(at, study, marks.get((at, study.name), Mark())) for at, study in listed]
     shown = [(at, study, mark) for at, study, mark in found if _fits(study, mark, words, state)]
     shown = [one for one in shown if not starred or one[2].starred]
-    st.caption(f"{len(shown):,} of {len(listed):,} studies, the latest first; a click on a name opens the answer")
+    st.caption(f"{len(shown):,} of {len(listed):,} studies, the latest first; a name opens the answer")
     pages = -(-len(shown) // PAGE)
     page = 1
     if pages > 1:
@@ -161,7 +161,7 @@ def _shared(keys: Sequence[str], meaning: str) -> str:
 
 def _card(row: Mapping[Hashable, Any], at: str, study: str) -> Card:
     state = "" if row["state"] == "complete" else f"{row['state']}, {row['trials']} trials"
-    said = " · ".join(filter(None, (row.get("store"), state, row["lost"], row["tags"])))
+    said = " · ".join(filter(None, (row.get("store"), state, row["tags"], f"{row['updated']:%Y-%m-%d}")))
     drawn = row["verdicts"] if pd.notna(row["verdicts"]) else ""
     return Card(f"{row['★']} {study}".strip(), address("answer", **choice(at, study)), (str(row["question"]), said),
                 drawn, str(row["answer"]))  # fmt: skip
@@ -200,8 +200,8 @@ def _chooser(
             "★": st.column_config.TextColumn(width=30),
             **{name: st.column_config.TextColumn(width=width) for name, width in WORDS.items()},
             "store": st.column_config.TextColumn(width=80),
-            "study": st.column_config.TextColumn(width=190),
-            "state": st.column_config.TextColumn(width=90),
+            "study": st.column_config.TextColumn(width=180),
+            "state": st.column_config.TextColumn(width=100),
             "verdicts": st.column_config.ImageColumn(
                 width=STRIP + 20, help="A mark for each variant, or average effect, that the answer judges"
             ),
@@ -226,7 +226,7 @@ def _fits(study: StudySummary, mark: Mark, words: str, state: str) -> bool:
 
 def _informative_columns(table: pd.DataFrame) -> list[str]:
     """The columns that are not empty in all rows."""
-    silent = {"★": "", "answer": "", "state": "complete", "progress": 1.0, "lost": "", "left": None, "tags": ""}
+    silent = {"★": "", "answer": "", "state": "complete", "progress": 1.0, "left": None, "tags": ""}
     return [
         name
         for name in map(str, table)
@@ -289,6 +289,7 @@ def state_of(study: StudySummary) -> str:
 
 def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[str, object]:
     settled = ended(study)
+    lost = ", ".join(counted((("pruned", study.pruned), ("diverged", study.diverged), ("failed", study.failed))))
     return {
         "★": "★" * mark.starred,
         **({"store": at} if len(stores()) > 1 else {}),
@@ -296,10 +297,9 @@ def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[s
         "verdicts": overview.verdicts,
         "question": study.question,
         "answer": _briefly(overview.headline) if ended(study) else "",
-        "state": state_of(study),
+        "state": ", ".join(filter(None, (state_of(study), lost))),
         "progress": settled / study.planned if study.planned else 0.0,
         "trials": f"{settled}/{study.planned}",
-        "lost": ", ".join(counted((("pruned", study.pruned), ("diverged", study.diverged), ("failed", study.failed)))),
         "best": overview.best,
         "simplest": overview.simplest,
         "cost": duration(overview.seconds),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -11,6 +11,7 @@ from ablate.analysis.answer_rows import OF_VARIANTS, answer_sentence
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import AXES, Band, band, line
 from ablate.analysis.numbers import MISSING, count, decimals_for, duration, fixed, percent, plural, scaled
+from ablate.analysis.report import StudyReport
 from ablate.analysis.status import device_of
 from ablate.devices import utilisation
 from ablate.errors import NotFoundError
@@ -57,7 +58,7 @@ STATES = {
     TrialState.PRUNED: "orange",
     TrialState.FAILED: "red",
 }
-BESIDE = "baseline, same seed"
+VALIDATION, TRAINING, BESIDE = "validation loss", "training loss", "baseline, same seed"
 GIB = 2.0**30
 WHOLE = {"mean": "mean", "max": "highest"}
 USED: dict[str, tuple[str, Callable[[float], str], str]] = {
@@ -100,8 +101,6 @@ def show() -> None:
     with left:
         st.header("Block", anchor=False)
         _blocks(record, variant)
-        named = variant.name or "block"
-        export(block_files(f"variant_{variant.hash[:12]}", named, variant.spec.get("model", {})), "block")
     with right:
         _usage(key)
     if not moves(trial):
@@ -209,18 +208,22 @@ def _live(record: StudyRecord, variant: VariantRecord, key: str, task: str) -> N
         st.session_state["moved"] = key
     _head(record, variant, trial, task)
     points = store().curves([key])[key]
+    files = dict(block_files(f"variant_{variant.hash[:12]}", variant.name or "block", variant.spec.get("model", {})))
+    if not (used := _samples(key)).empty:
+        files |= table_files(f"trial_{key[:12]}_usage", used)
     if points:
         left, right = st.columns([3, 2], gap="large")
         with right:
-            files = _among(record, variant, trial)
+            files |= _among(record, variant, trial)
         with left:
-            _curve(record, points, variant, trial, files)
+            files = _curve(record, points, variant, trial) | files
     elif trial.state is not TrialState.FAILED:
         st.caption("No point of its curve has been recorded yet.")
+    export(files, "log")
 
 
 def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task: str) -> None:
-    """The state, the verdict on the variant, and the metric beside that of the baseline with the same seed."""
+    """The state, the verdict on the variant, why the trial ended, and its numbers."""
     study_report = report_on(record.name, task)
     row = next((row for row in study_report.variants if row.name == variant.name), None)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -244,8 +247,13 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
         if len(lines) > 1:
             with st.expander("The whole error"):
                 code(trial.reason.strip("\n"))
+    _facts(record, variant, trial, study_report)
+
+
+def _facts(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, study_report: StudyReport) -> None:
+    """The numbers of the trial in a row, less important ones below."""
     metric, baseline = record.objective["metric"], _same_seed(record, variant, trial.seed)
-    facts, decimals = st.container(horizontal=True), max(4, decimals_for(study_report.margin, ()))
+    facts, decimals = st.container(horizontal=True), max(3, decimals_for(study_report.margin, ()))
     if (value := trial.metrics.get(metric)) is not None:
         better = f"{'lower' if record.objective['direction'] == 'minimize' else 'higher'} is better"
         facts.metric(escape(metric), fixed(value, decimals), better, delta_color="off", delta_arrow="off",
@@ -254,15 +262,22 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
             facts.metric("Minus the baseline's, same seed", fixed(value - other, decimals, sign=True),
                          f"baseline {fixed(other, decimals)}", delta_color="off", delta_arrow="off",
                          width="content")  # fmt: skip
+    if place := _rank(record, variant, trial):
+        facts.metric("Rank among seeds", place, "1 is the best", delta_color="off", delta_arrow="off", width="content")
+    if not moves(trial):
+        facts.metric("Training", duration(trial.seconds), f"{trial.steps:,} steps", delta_color="off",
+                     delta_arrow="off", width="content")  # fmt: skip
     told = []
     if variant.parameters:
+        row = next((row for row in study_report.variants if row.name == variant.name), None)
         change = None if row is None or not row.parameter_change else f"{percent(row.parameter_change)} vs baseline"
         told.append(_with(f"{count(variant.parameters)} parameters", change))
     if (rate := variant.spec.get("training", {}).get("optimizer", {}).get("lr")) is not None:
         other = baseline_of(record, variant).spec.get("training", {}).get("optimizer", {}).get("lr", rate)
         beside = f"baseline {other:.3g}" if other != rate else ""
         tuned = "tuned" if study_report.evidence.tuning is not None else ""
-        told.append(_with(f"learning rate {rate:.3g}", tuned, beside))
+        facts.metric("Learning rate", f"{rate:.3g}", "; ".join(filter(None, (tuned, beside))) or None,
+                     delta_color="off", delta_arrow="off", width="content")  # fmt: skip
     for name, value in trial.metrics.items():
         if name != metric:
             told.append(f"{name.removeprefix('val_').replace('_', ' ')} {value:.5g}")
@@ -279,7 +294,6 @@ def _cost(variant: VariantRecord, trial: TrialRecord) -> Iterator[str]:
     """What the training cost."""
     if moves(trial):
         return
-    yield f"{trial.steps:,} steps"
     timed = trial.seconds >= TIMED_FROM and trial.flops > 0
     if trial.tokens:
         yield _with(f"{count(trial.tokens)} tokens", f"{trial.tokens / trial.seconds:,.0f} a second" if timed else None)
@@ -289,8 +303,8 @@ def _cost(variant: VariantRecord, trial: TrialRecord) -> Iterator[str]:
         peak = f", {share:.1%} of the peak" if share is not None else ""
         speed = f"{scaled(trial.flops / trial.seconds)}FLOP/s{peak}"
     # The arithmetic is unknown of the user's own trainer.
-    done = f"{scaled(trial.flops)}FLOP" if trial.flops else None
-    yield _with(f"{duration(trial.seconds)} of training", done, speed)
+    if trial.flops:
+        yield _with(f"{scaled(trial.flops)}FLOP", speed)
 
 
 def _links(record: StudyRecord, variant: VariantRecord, task: str) -> None:
@@ -312,11 +326,26 @@ def _same_seed(record: StudyRecord, variant: VariantRecord, seed: int) -> TrialR
     return None if key is None or name == variant.name else store().trials([key]).get(key)
 
 
+def _alike(record: StudyRecord, trial: TrialRecord, names: Collection[str]) -> list[PlannedTrial]:
+    """The trials of these variants on the seeds that the trial is of: fresh ones, or those that are compared."""
+    fresh = any(one.key == trial.key for one in record.confirm_trials)
+    return [one for one in (record.confirm_trials if fresh else record.planned) if one.variant in names]
+
+
+def _rank(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> str:
+    """Which of the seeds of its variant it is, from the best: `2 of 5`; empty where it stands alone."""
+    metric, sign = record.objective["metric"], 1 if record.objective["direction"] == "minimize" else -1
+    ended = store().trials([one.key for one in _alike(record, trial, (variant.name,))])
+    values = {key: sign * one.metrics[metric] for key, one in ended.items() if metric in one.metrics}
+    if len(values) < 2 or trial.key not in values:
+        return ""
+    return f"{1 + sum(value < values[trial.key] for value in values.values())} of {len(values)}"
+
+
 def _among(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> dict[str, Maker]:
     """Draw the trial among the other seeds of its variant and of the baseline, and return the figure as files."""
-    fresh = any(one.key == trial.key for one in record.confirm_trials)
     names = dict.fromkeys((baseline_of(record, variant).name, variant.name))
-    plans = [one for one in (record.confirm_trials if fresh else record.planned) if one.variant in names]
+    plans = _alike(record, trial, names)
     metric, titles, trials = record.objective["metric"], variant_titles(record), store().trials([p.key for p in plans])
     rows: list[Spec] = [
         {"name": wrapped(titles[one.variant], PANEL_NAME), "seed": one.seed, "value": trials[one.key].metrics[metric],
@@ -356,19 +385,19 @@ def _curve(
     points: tuple[CurvePoint, ...],
     variant: VariantRecord,
     trial: TrialRecord,
-    more: Mapping[str, Maker],
-) -> None:
-    """Draw both losses beside the baseline's, and offer every recorded point, with more files."""
+) -> dict[str, Maker]:
+    """Draw both losses beside the baseline's, and list every recorded point; both as files."""
     st.markdown("**Loss by step**")
-    losses = {"this trial": band([line(points)]), "its training loss": band([line(points, loss="train_loss")])}
+    losses = {VALIDATION: band([line(points)]), TRAINING: band([line(points, loss="train_loss")])}
     if (baseline := _same_seed(record, variant, trial.seed)) is not None:
         losses[BESIDE] = band([line(store().curves([baseline.key]).get(baseline.key, ()))])
     known: dict[str, Band] = {said: one for said, one in losses.items() if one.mean}
 
     def draw(palette: Palette) -> Spec:
-        colour = palette.variants(record).get(variant.name, palette.look(0)).colour
-        looks = {"this trial": Look(colour, (1, 0), "circle"), "its training loss": Look(colour, (2, 3), "square"),
-                 BESIDE: Look(palette.grey, (6, 3), "diamond")}  # fmt: skip
+        names, known_looks = (variant.name, baseline_of(record, variant).name), palette.variants(record)
+        colour, beside = (known_looks.get(name, palette.look(0)).colour for name in names)
+        looks = {VALIDATION: Look(colour, (1, 0), "circle"), TRAINING: Look(palette.grey, (1, 0), "triangle-up"),
+                 BESIDE: Look(beside, (6, 3), "diamond")}  # fmt: skip
         return draw_bands(known, looks, palette, ("steps", "loss"), height=300, named=not is_narrow())
 
     last = next((point for point in reversed(points) if point.val_loss is not None), points[-1])
@@ -390,20 +419,22 @@ def _curve(
     log = st.expander(f"Log: {len(table):,} points", key="log", on_change="rerun")
     if log.open:
         log.dataframe(table, hide_index=True, placeholder=MISSING, alt="Every recorded point of the curve")
-    files = table_files(f"trial_{trial.key[:12]}", table) | figure_files(f"trial_{trial.key[:12]}", draw)
-    export({**files, **more}, "log")
+    return table_files(f"trial_{trial.key[:12]}", table) | figure_files(f"trial_{trial.key[:12]}", draw)
+
+
+def _samples(key: str) -> pd.DataFrame:
+    """A row for each sample of the resources that the process that trained it used."""
+    used = (one for one in store().recordings(key) if USAGE in one.values)
+    return pd.DataFrame([{"step": one.step, **one.values[USAGE]} for one in used])
 
 
 def _usage(key: str) -> None:
     """Show the resources used by the process that trained it; nothing if there are no samples."""
-    samples = [
-        (recording.step, recording.values[USAGE]) for recording in store().recordings(key) if USAGE in recording.values
-    ]
-    if not samples:
+    rows = _samples(key)
+    if rows.empty:
         return
     st.header("Use of the machine", anchor=False)
     facts = st.container(horizontal=True)
-    rows = pd.DataFrame([{"step": step, **used} for step, used in samples])
     for name, (said, show_number, whole) in USED.items():
         if name in rows:
             series = rows[name].dropna()
@@ -411,11 +442,10 @@ def _usage(key: str) -> None:
             facts.metric(f"{said}, {WHOLE[whole]}", told, chart_data=series if len(series) > 1 else None,
                          width="content")  # fmt: skip
     st.caption(
-        f"Of the process that trained it, with all trials of its pack: {plural(len(samples), 'sample')}, ten seconds "
-        f"apart or more, from step {samples[0][0]:,} to {samples[-1][0]:,}. "
-        "The time above is the share of this trial."
+        "Of the process that trained it, other trials that it trained at the same time included: "
+        f"{plural(len(rows), 'sample')}, ten seconds apart or more, from step {rows['step'].iloc[0]:,} to "
+        f"{rows['step'].iloc[-1]:,}. The training time above is the share of this trial."
     )
-    export(table_files(f"trial_{key[:12]}_usage", rows), "usage")
 
 
 def _environment(trial: TrialRecord) -> None:

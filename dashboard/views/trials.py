@@ -221,7 +221,8 @@ def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: i
     size = MISSING if pd.isna(first["parameters"]) else count(int(first["parameters"]))
     seeds = f"{finished} of {len(trials)}" if finished < len(trials) else f"{finished}"
     short = f"{seeds} finished" if finished < len(trials) else ""
-    known = (bound, "" if size == MISSING else f"{size} parameters", short)
+    told = "bound " * bound.startswith(("≤", "≥")) + bound
+    known = (told, "" if size == MISSING else f"{size} parameters", short)
     apart = [float(one) for one in trials[VERSUS].dropna() if math.isfinite(one)]
     drawn = image(seeds_svg(axis, apart, colour=colour, ink=palette.ink)) if apart else ""
     return (
@@ -252,7 +253,7 @@ def group_table(
         axis: What stands above the circles.
     """
     titles = ("variant, trials", axis, html.escape(metric), "vs baseline", "95 % bound", "seeds", "parameters")
-    kinds = ("change", "wide", "number", "number", "number wide", "number wide", "number wide")
+    kinds = ("change", "strip", "number", "number", "number wide", "number wide", "number wide")
 
     def line(cells: Sequence[str], tag: str, kind: str) -> str:
         shown = (f'<span class="{kind}">{cell}</span>' for kind, cell in zip(kinds, cells, strict=True))

@@ -71,7 +71,7 @@ p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
 .answer {{ font-size: {answer}rem; }}
 .headline {{ font-size: 1.3em; font-weight: 600; line-height: 1.3; }}
 .warning {{ border-left: 0.3rem solid var(--open); padding-left: 0.8rem; }}
-.blocks {{ display: flex; gap: 1.25rem; align-items: flex-end; justify-content: flex-end;
+.blocks {{ display: flex; gap: 1.25rem; align-items: flex-start; justify-content: flex-end;
   align-self: center; flex: none; }}
 .blocks figure {{ margin: 0; }}
 .blocks img {{ width: 100%; }}
@@ -87,7 +87,7 @@ table.answer code {{ display: none; }}
 .claims table.answer td {{ height: 2.4rem; }}
 .claims + .sides {{ flex: none; }} .claims + .sides .text {{ font-size: 1rem; }}
 .claims table.answer td.change {{ max-width: none; white-space: normal; }}
-.claims table.answer svg {{ width: 12rem; }}
+.claims table.answer svg {{ width: 15.25rem; }}
 .claims table.answer td.change small {{ display: block; font-size: 0.9em; }}
 h3 {{ margin: 0 0 0.3rem; font-size: 1.2rem; }}
 code {{ font-size: 0.9em; }}
@@ -103,8 +103,7 @@ footer p {{ margin: 0 0 0.15rem; }}
   .text, .claims {{ font-size: 1rem; flex: none; }}
   .sides {{ flex-direction: column; }}
   .blocks {{ flex-direction: column; align-items: center; }}
-  .blocks figure {{ width: min(100%, 18rem) !important; }}
-  .blocks figure:first-child {{ display: none; }}
+  .blocks figure {{ width: min(100%, 22rem) !important; }}
   .source, .note, footer {{ font-size: 0.875rem; }}
   table.answer {{ font-size: 0.9rem; }}
   table.answer td {{ height: 2rem; }}
