@@ -59,7 +59,10 @@ def show() -> None:
     driven = [one.driver.study for one in status_of(store().activity()).studies]
     st.fragment(_live, run_every=LIVE)(study, driven)
     if not driven:
-        past = st.expander(f"Where trials of {escape(study)} ran", key="past", on_change="rerun", bind="query-params")
+        _, failures = _workers(location(), study, stamp(study))
+        told = f"Where trials of {escape(study)} ran"
+        told += f", {plural(len(failures), 'failure')} or retries" if failures else ""
+        past = st.expander(told, key="past", on_change="rerun", bind="query-params")
         if past.open:
             with past:
                 _past(study)

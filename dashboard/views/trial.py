@@ -208,7 +208,8 @@ def _live(record: StudyRecord, variant: VariantRecord, key: str, task: str) -> N
         st.session_state["moved"] = key
     _head(record, variant, trial, task)
     points = store().curves([key])[key]
-    files = dict(block_files(f"variant_{variant.hash[:12]}", variant.name or "block", variant.spec.get("model", {})))
+    block = block_files(f"variant_{variant.hash[:12]}", variant.name or "block", variant.spec.get("model", {}))
+    files: dict[str, Maker] = {**block}
     if not (used := _samples(key)).empty:
         files |= table_files(f"trial_{key[:12]}_usage", used)
     if points:

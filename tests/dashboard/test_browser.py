@@ -167,7 +167,7 @@ def test_navigation_from_studies_to_a_trial_to_a_comparison(
         key = next(trial.key for trial in record.planned if trial.variant == "norm=none" and trial.seed == 0)
         loss = store.trial(key).metrics["val_loss"]
     page.wait_for_text("Trial: no normalisation, seed 0")
-    page.wait_for_text(f"{loss:.4f}")
+    page.wait_for_text(f"{loss:.3f}")
     assert key not in page.text, "the first look is not for a key"
     page.main.get_by_text("Key, full spec").click()
     page.wait_for_text(key)
@@ -242,7 +242,7 @@ def test_a_trial_is_seen_from_inside(page: Page, place: Workplace, tmp_path: Pat
     mixing = page.tab.locator('[aria-label^="Mixing map of block 1 mixer of norm=none: "]')
     assert mixing.bounding_box()["width"] > 350
     page.settle()
-    page.main.get_by_role("button", name="Export").nth(3).click()
+    page.main.get_by_role("button", name="Export").nth(2).click()
     with page.tab.expect_download() as started:
         page.tab.get_by_role("button", name=f"trial_{key[:12]}_maps.csv", exact=True).click()
     started.value.save_as(tmp_path / "maps.csv")

@@ -216,7 +216,7 @@ def test_a_click_on_a_trial_in_the_table_gives_its_link(page: Page) -> None:
 
 
 def test_the_cluster_page_shows_failed_trials(page: Page, tmp_path: Path) -> None:
-    page.open("/cluster?study=crossed")
+    page.open("/cluster?study=crossed&past=true")
     rows = page.table("Trials that failed")
     assert len(rows) == 4
     assert {row["state"] for row in rows} == {"diverged"}
