@@ -181,10 +181,10 @@ def axis_svg(axis: Axis, ink: str) -> str:
     first = margin - taken * {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor]
     free = (min(zero - _LETTER, first), max(zero + _LETTER, first + taken))
     ends = sorted(axis.worse * end for end in (axis.low, axis.high))
-    for end, at, side, room in zip(ends, (0, _WIDTH), ("start", "end"), (free[0], _WIDTH - free[1]), strict=True):
+    for end, at, edge, room in zip(ends, (0, _WIDTH), ("start", "end"), (free[0], _WIDTH - free[1]), strict=True):
         told = f"{end:+.3g}"
         if room > _LETTER * (len(told) + 1):
-            words += f'<text x="{at}" y="12" text-anchor="{side}">{told}</text>'
+            words += f'<text x="{at}" y="12" text-anchor="{edge}">{told}</text>'
     style = f'font-family="sans-serif" font-size="11" fill="{ink}"'
     box = f'width="{_WIDTH}" height="16" viewBox="0 0 {_WIDTH} 16"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box} {style}>{words}</svg>'
