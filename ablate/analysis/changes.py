@@ -266,6 +266,18 @@ def in_words(text: str, titles: Mapping[str, str], named: Collection[str] = ()) 
     return re.sub(pattern, lambda found: titles[found[0]], text)
 
 
+def part_words(path: str) -> str:
+    """What the part at a path is called, `skip around the mixer`; the path itself where it is no part."""
+    return _PARTS.get(path, path).format(mixer="the mixer").removeprefix("the ")
+
+
+def has_part(path: str, value: Any) -> Any:
+    """Whether a value at a path is a part, in a word, where it says nothing else; the value itself elsewhere."""
+    if path in _PARTS and (value is None or isinstance(value, bool) or value in (0, 1)):
+        return "no" if _is_nothing(value) else "yes"
+    return value
+
+
 def effect_titles(record: StudyRecord, names: Iterable[str]) -> dict[str, str]:
     """The titles of effects by their names, `switch=setting` joined by colons: `no norm × no output projection`."""
     change = setting_changes(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.answer_rows import answer_sentence
-from ablate.analysis.changes import variant_titles
+from ablate.analysis.changes import has_part, part_words, variant_titles
 from ablate.analysis.curves import Axis, Band, Loss, band, band_at, line
 from ablate.analysis.diff import differences
 from ablate.analysis.numbers import MISSING, listed
@@ -181,8 +182,13 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
         f"{title} ({label})" if label else title, band([one for one in lines if one.x], "range"),
         frozenset(trial.data_fingerprint for trial in done.values()), said, str(task.get("data", "")),
         frozenset(trial.steps for trial in done.values()), frozenset(trial.tokens for trial in done.values()), spec,
-        known.parameters, answer_sentence(row) if row is not None and row.verdict_sentence else "",
+        known.parameters, _with_unit(answer_sentence(row), study_record.objective["metric"]) if row is not None else "",
     )  # fmt: skip
+
+
+def _with_unit(verdict: str, metric: str) -> str:
+    """A verdict that ends in a bound, `worse by at least 1`, with what it is of."""
+    return re.sub(r"(?<= )([\d.]+)( worse| better)?$", rf"\1\2 in {metric}", verdict)
 
 
 def differing(sides: list[DrawnVariant]) -> str:
@@ -212,7 +218,9 @@ def finding(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> str:
     (first, _, high, best), (second, low, _, next_) = sorted(there)[:2]
     values = with_equal_decimals([first, second])
     last = ", the last that all reach" * any(side.band.x[-1] > at for side in known)
-    return (
+    judged = [side for side in known if side.verdict] if len(known) <= FIRST else []
+    said = [f"{side.name}: {re.sub('^(must stay|can go): ', '', side.verdict)}. " for side in judged]
+    return "".join(one[0].upper() + one[1:] for one in said) + (
         f"Lowest {LOSSES[loss]} loss at {at:,.4g} {AXES[axis]}{last}: {best}, {values[0]}; next {next_}, {values[1]}"
         f"{', but their seeds overlap' * (low <= high)}."
     )
@@ -237,8 +245,13 @@ def _counts(numbers: Iterable[int]) -> str:
 def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFrame:
     """The loss of each variant where all have one, its verdict, and what differs of that with which it was trained."""
     at = shared_end(sides)
-    there = [None if at is None else band_at(side.band, at) for side in sides]
-    ends = [side.band.mean[-1] if one is None else one[0] for side, one in zip(sides, there, strict=True)]
+
+    def loss_of(side: DrawnVariant) -> float:
+        there = None if at is None else band_at(side.band, at)
+        return side.band.mean[-1] if there is None else there[0]
+
+    sides = sorted(sides, key=loss_of)
+    ends = [*map(loss_of, sides)]
     found = pd.DataFrame(
         {
             "variant": [side.name for side in sides],
@@ -266,7 +279,10 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
 def settings(sides: list[DrawnVariant]) -> pd.DataFrame:
     """The settings that all of these variants have and that differ, a row for each, without task and steps."""
     found = [
-        {"setting": short_path(one.path), **{sides[at].name: said_value(value) for at, value in one.values.items()}}
+        {
+            "setting": part_words(short_path(one.path)),
+            **{sides[at].name: said_value(has_part(short_path(one.path), value)) for at, value in one.values.items()},
+        }
         for one in differences(*(side.spec for side in sides))
         if len(one.values) == len(sides) and not one.path.startswith(("task.", STEPS))
     ]

@@ -111,7 +111,8 @@ def _effects(study: str) -> None:
     written = {name: " → ".join(write(of[active].mean) for active in sorted(of)) for name, of in means.items() if of}
     show_effects(replace(effects, interactions=()), MOST_ROWS, written)
     left = what_is_left(effects, len(effects.interactions))
-    st.caption(prose(f"Grey: beyond the margin of {effects.margin:g}, on either side. {left}"))
+    key = f"Grey: beyond the margin of {effects.margin:g}, on either side. Arrow: further than the axis."
+    st.caption(prose(f"{key} {left}"))
     how = st.expander("How these are estimated", key="how", on_change="rerun", bind="query-params")
     if how.open:
         with how:

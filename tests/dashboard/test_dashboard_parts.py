@@ -44,7 +44,7 @@ from ablate.render.figures.front import (
     is_crowded,
     not_drawn,
 )
-from ablate.render.figures.style import PAPER, Palette, spread, with_equal_decimals, wrapped
+from ablate.render.figures.style import PAPER, Palette, character, spread, with_equal_decimals, wrapped
 from ablate.render.table import print_study
 from ablate.spec.document import read_document
 from ablate.stats import Interval
@@ -190,15 +190,16 @@ def test_labels_at_the_ends_of_lines_do_not_collide() -> None:
     ends = {"a": 2.0, "b": 2.0, "c": 1.0}
     made = {name: Band((0.0, 1.0), (3.0, end), (3.0, end), (3.0, end), 3) for name, end in ends.items()}
     drawn = draw_bands(made, dict.fromkeys(made, PAPER.look(0)), PAPER, ("steps", "loss"), height=200)
-    (labels,) = marks(drawn, "text")
-    low, high = labels["encoding"]["y"]["scale"]["domain"]
-    places = sorted((row["mean"] - low) / (high - low) * 200 for row in rows(labels))
-    assert sorted(row["end"] for row in rows(labels)) == ["1", "2", "2"]
+    labels = marks(drawn, "text")
+    low, high = labels[0]["encoding"]["y"]["scale"]["domain"]
+    places = sorted((row["mean"] - low) / (high - low) * 200 for of in labels for row in rows(of))
+    assert sorted(row["end"] for of in labels for row in rows(of)) == ["1", "2", "2"]
     assert all(above - below >= 12 for below, above in pairwise(places)), "eleven pixels is the height of a letter"
     assert list(marks(drawn, "line")[0]["encoding"]["color"]["scale"]["domain"]) == ["a", "b", "c"]
     named = draw_bands(made, dict.fromkeys(made, PAPER.look(0)), PAPER, ("steps", "loss"), height=200, named=True)
-    (labels,) = marks(named, "text")
-    assert sorted(row["end"] for row in rows(labels)) == ["1 c", "2 a", "2 b"]
+    sign, color = character(PAPER.look(0)), PAPER.look(0).colour
+    told = [(row["end"], of["mark"]["color"]) for of in marks(named, "text") for row in rows(of)]
+    assert sorted(told) == [(f"{sign} {end}", color) for end in ("1 c", "2 a", "2 b")], "as its line"
     assert not any(layer["encoding"].get("color", {}).get("legend") for layer in named["layer"]), "said once"
 
 

@@ -49,6 +49,8 @@ LETTER, LINE = 6.0, 12
 """Width of a letter and height of a line among parallel axes, in pixels."""
 ROOM_DOWN, STEP_DOWN = 12, 60
 """Letters on a line of a label, and pixels from one axis to the next, where they lie below each other."""
+FEW = 6
+"""Values of a numeric axis among parallel ones that are all written; along more there are round numbers."""
 MOST_NAMED = 20
 """Parallel lines that all end in their names."""
 APART = 0.15
@@ -348,9 +350,11 @@ def draw_parallel(
     axis = {"field": "axis", "type": "nominal", "sort": None, "scale": places_of, "axis": head}
     at = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.03, 1.08]}}
     x, y = (at, axis) if down else (axis, at)
+    # The lowest values stand out on either paper.
     scheme = {"scheme": {"name": "cividis", "extent": [0.5, 1] if palette.dark else [0, 0.8]}}
-    # The lowest values stand out on either paper; a place on the last axis says what a legend would.
-    colour = {"field": "value", "type": "quantitative", "scale": scheme | {"reverse": palette.dark}, "legend": None}
+    key = {"title": coloured.partition(" (")[0], "orient": "bottom", "direction": "horizontal", "gradientLength": 160}
+    colour = {"field": "value", "type": "quantitative", "scale": scheme | {"reverse": palette.dark},
+              "legend": key if len(set(near) - {None}) > 1 else None}  # fmt: skip
     tip = [{"field": key, "title": key} for key in ("variant", "axis", "said")]
     along = {"x": x, "y": y, "detail": {"field": "line"}, "order": {"field": "order"}, "tooltip": tip}
     lost = [row for row in rows if row["value"] is None]
@@ -370,7 +374,7 @@ def draw_parallel(
                 mark("text", [tick for tick in ticks if (tick["text"].count("\n"), tick["align"]) == kind],
                      {"x": x, "y": y, "text": {"field": "text"}}, align=kind[1],
                      dx={"left": 4, "center": 0, "right": -4}[kind[1]], dy=-8 - LINE * kind[0], fontSize=11, **halo)
-                for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {})
+                for halo in ({"stroke": palette.ground, "strokeWidth": 6, "strokeJoin": "round"}, {})
                 for kind in sorted({(tick["text"].count("\n"), tick["align"]) for tick in ticks})
             ),
             *(
@@ -417,7 +421,9 @@ def _beyond(drawn: Column, column: Column, ends: Sequence[Mapping[str, Any]]) ->
     (low, high), known = (min(_numbers(drawn)), max(_numbers(drawn))), _numbers(column)
     said = {0.0: f"{'≤ ' * (min(known) < low)}{low:.4g}", 1.0: f"{'≥ ' * (max(known) > high)}{high:.4g}"}
     free = [at for at in said if all(abs(end["at"] - at) > APART for end in ends)]
-    return [(at, said[at]) for at in free if " " in said[at] or not ends]
+    taken = [*(end["at"] for end in ends), *free]
+    between = [tick for tick in _round_ticks(drawn, APART / 2) if all(abs(tick[0] - at) > APART / 2 for at in taken)]
+    return [(at, said[at]) for at in free if " " in said[at] or not ends] + between
 
 
 def near_range(column: Column) -> tuple[float, float, bool]:
@@ -462,6 +468,29 @@ def positions(column: Column) -> list[float | None]:
     return [(next(scaled) - low) / width if isinstance(v, int | float) and v == v else None for v in column]
 
 
+def _round_ticks(column: Column, apart: float) -> list[tuple[float, str]]:
+    """Round numbers along an axis of many values, so far `apart`; none along one of few, whose values are written."""
+    numbers = sorted(set(_numbers(column)))
+    if len(numbers) <= FEW:
+        return []
+    low, high = numbers[0], numbers[-1]
+    if is_logarithmic(tuple(numbers)):
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        found = [digit * 10.0**decade for digit in (1, 3) for decade in decades]
+        places = {value: math.log(value / low) / math.log(high / low) for value in found}
+    else:
+        rough = (high - low) / 4
+        unit = 10.0 ** math.floor(math.log10(rough))
+        step = next(size * unit for size in (1, 2, 5, 10) if size * unit >= rough)
+        found = [step * count_ for count_ in range(math.ceil(low / step), math.floor(high / step) + 1)]
+        places = {value: (value - low) / (high - low) for value in found}
+    ticks: dict[float, float] = {}
+    for value, place in places.items():
+        if 0 <= place <= 1 and all(abs(place - other) > apart for other in ticks):
+            ticks[place] = value
+    return [(place, f"{value:,.10g}") for place, value in sorted(ticks.items())]
+
+
 def _ticks(column: Column, room: int, apart: float, stand_out: Sequence[int]) -> list[tuple[float, str]]:
     """What is written beside an axis: every word, in lines of `room` letters, or values that are so far `apart`.
 
@@ -471,6 +500,8 @@ def _ticks(column: Column, room: int, apart: float, stand_out: Sequence[int]) ->
     if words := _words(column):
         shown = [wrapped(word.replace("_", " "), room) for word in words]
         return [(place / max(1, len(words) - 1), word) for place, word in enumerate(shown)]
+    if found := _round_ticks(column, apart):
+        return found
     known = [(place, value) for place, value in zip(positions(column), column, strict=True)
              if place is not None and isinstance(value, int | float)]  # fmt: skip
     first = [of for line in stand_out if (of := (positions(column)[line], column[line])) in known]

@@ -30,6 +30,7 @@ from ablate.render.figures.style import (
     Spec,
     alike,
     by_look,
+    character,
     far_off,
     layers,
     margin_marks,
@@ -297,8 +298,10 @@ def draw_bands(
         if at is not None:
             parts += _values_at(bands, at, x, y, gap, palette)
         if at is None or named:
-            parts.insert(1, _ends(bands, x, y, gap, named=named, valued=at is None))
-            target += 1
+            told = {name: looks[name] for name in bands} if named else {}
+            ends_of = _ends(bands, x, y, gap, told, valued=at is None)
+            parts[1:1] = ends_of
+            target += len(ends_of)
     if alone:
         tone = by_look("name", shown, "color")
         tip = [{"field": key, "title": key} for key in ("trial", "x", "mean")]
@@ -329,16 +332,25 @@ def _bands_of(singles: Sequence[Mapping[str, Any]]) -> list[Band]:
     return [Band(x, mean, mean, mean, 1) for x, mean in drawn]
 
 
-def _ends(bands: Mapping[str, Band], x: Spec, y: Spec, gap: float, *, named: bool, valued: bool) -> Spec:
-    """What stands beside the end of each line: its value if it is `valued`, and its name if it is `named`."""
+def _ends(
+    bands: Mapping[str, Band], x: Spec, y: Spec, gap: float, looks: Mapping[str, Look], *, valued: bool
+) -> list[Spec]:
+    """What stands beside the end of each line: its value if it is `valued`, and its name with its mark and colour.
+
+    Args:
+        looks: By name, of lines that end in their names.
+    """
     drawn = {name: one for name, one in bands.items() if one.mean}
     places = spread([one.mean[-1] for one in drawn.values()], gap)
     values = with_equal_decimals([one.mean[-1] for one in drawn.values()])
-    rows = [
-        {"x": one.x[-1], "mean": place, "end": " ".join([value] * valued + [name] * named)}
+    return [
+        mark("text", [{"x": one.x[-1], "mean": place, "end": " ".join(told)}],
+             {"x": x, "y": y, "text": {"field": "end"}}, align="left", dx=7,
+             **({"color": looks[name].colour} if name in looks else {}))
         for (name, one), place, value in zip(drawn.items(), places, values, strict=True)
-    ]
-    return mark("text", rows, {"x": x, "y": y, "text": {"field": "end"}}, align="left", dx=7)
+        if (told := [character(look) for of, look in looks.items() if of == name] + [value] * valued
+            + [of for of in looks if of == name])
+    ]  # fmt: skip
 
 
 def _values_at(bands: Mapping[str, Band], at: float, x: Spec, y: Spec, gap: float, palette: Palette) -> Iterable[Spec]:
