@@ -30,6 +30,8 @@ section + section { border-top: 1px solid var(--rule); }
 section { min-height: 0 !important; }
 .sides { flex-wrap: wrap; }
 .text { min-width: min(100%, 20rem); }
+@media (min-width: 701px) { .blocks { zoom: 1.21; } .blocks figcaption { font-size: 0.85rem; }
+  table.answer { font-size: 1rem; } }
 :is(dl, dt, dd) { padding: 0 !important; }
 """
 """The slides one below the other, each as tall as what it says; outside the dashboard a slide fills the window."""
