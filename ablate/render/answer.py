@@ -355,7 +355,7 @@ def _matrix(suite: Suite, answer: Answer, width: int, *, everything: bool) -> It
     notes.append(marks_help(cell for row in suite.rows for cell in row.cells.values()))
     notes += ["± 95 % bounds"] if "±" in changes else []
     notes += ["* not jointly (Holm)"] if "*" in marks + changes else []
-    notes += ["° not above the trivial baseline"] if "°" in marks else []
+    notes += ["° not shown to be above the trivial baseline"] if "°" in marks else []
     yield from (Text(note, "dim") for note in wrap("; ".join(notes), width))
 
 

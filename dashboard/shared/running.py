@@ -320,11 +320,11 @@ def _seeds_of(step: NextStep) -> str:
 
 
 def _label(step: NextStep, study: str) -> str:
-    """What a button does that takes a step: `Add up to 17 seeds (5 to 22)`."""
+    """What a button does that takes a step: `Add up to 17 seeds, 22 in all`."""
     options_of = dict(zip(step.arguments, step.arguments[1:], strict=False))
     if seeds := _seeds_of(step):
         now, (_, several, most) = len(report(study).baseline.planned), seeds.rpartition(":")
-        return f"Add {'up to ' * bool(several)}{int(most) - now} seeds ({now} to {most})"
+        return f"Add {'up to ' * bool(several)}{int(most) - now} seeds, {most} in all"
     if rung := options_of.get("--rung"):
         return f"Add rung {rung}"
     if times := options_of.get("--longer"):

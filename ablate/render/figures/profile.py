@@ -190,7 +190,7 @@ def matrix_key(answer: Answer, *, narrow: bool = False) -> str:
         *([_key(cells)] if narrow else []),
         *([alike] if any(cell.alike for cell in cells) else []),
         *(["*: true alone, not jointly with all other verdicts"] if "*" in marks else []),
-        *(["°: not above the trivial baseline"] if "°" in marks else []),
+        *(["°: not shown to be above the trivial baseline"] if "°" in marks else []),
     ]
     return f"{'; '.join(notes)}."
 
