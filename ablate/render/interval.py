@@ -17,7 +17,7 @@ _ARROWS = {True: f"M{_WIDTH - 10} 7l9 6l-9 6z", False: "M10 7l-9 6l9 6z"}
 """At the right end of the axis, or at the left one."""
 REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
-FURTHER = (6.0, 12.0)
+FURTHER = (6.0, 16.0)
 """The same of pictures, which have more room, where most intervals do not lie within less."""
 
 
