@@ -116,7 +116,7 @@ PAGES = {
     "design": "/design",
 }
 SIZES = {"screen": (1920, 1080), "wide": (1440, 1000), "laptop": (1280, 800), "phone": (390, 844)}
-README = {"answer": 1440, "curves": 1000, "trial": 2540, "design": 1260}
+README = {"answer": 1440, "curves": 1000, "trial": 2860, "design": 1260}
 """Pages in the documentation, with the height in pixels of what is shown of them."""
 OF_FIRST = ("answer", "curves")
 
