@@ -64,10 +64,6 @@ def with_setting(path: str, value: Any) -> dict[str, Any]:
     return plain
 
 
-def test_a_list_is_no_space() -> None:
-    assert underlined([])
-
-
 def test_every_integer_is_bounded() -> None:
     integers = [node for node in nodes(shipped()) if node.get("type") == "integer"]
     assert len(integers) > 50
