@@ -267,12 +267,12 @@ def in_words(text: str, titles: Mapping[str, str], named: Collection[str] = ()) 
 
 
 def part_words(path: str) -> str:
-    """What the part at a path is called, `skip around the mixer`; the path itself where it is no part."""
+    """The name of the part of a model that a spec path sets, such as `skip around the mixer`; else the path."""
     return _PARTS.get(path, path).format(mixer="the mixer").removeprefix("the ")
 
 
-def has_part(path: str, value: Any) -> Any:
-    """Whether a value at a path is a part, in a word, where it says nothing else; the value itself elsewhere."""
+def part_value(path: str, value: Any) -> Any:
+    """`yes` or `no` for a value that only adds or removes the part at a spec path; any other value as it is."""
     if path in _PARTS and (value is None or isinstance(value, bool) or value in (0, 1)):
         return "no" if _is_nothing(value) else "yes"
     return value

@@ -99,7 +99,7 @@ def _sentences(
 
 
 def _on_tasks(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
-    """The variants of a suite that are better or worse on single tasks, if any is, then how many are in mean score."""
+    """The verdicts in mean score, then the variants that are better or worse on single tasks; nothing if none is."""
     words = {row.variant: row.words for group in groups for row in group.rows}
     told, alike = list[str](), list[str]()
     for task, of in report.tasks.items():
@@ -265,22 +265,22 @@ def pair_sentences(effects: StudyEffects) -> Iterator[str]:
 def _on_pair(effects: StudyEffects, row: EffectRow) -> str:
     """Whether the two settings of a pair interact, and how much they do together beyond the sum of both."""
     first, second = map(part_of, effects.titles[row.name].split(" × "))
-    size = f"({_size(effects, row)} beyond the sum of both)"
+    size = f"{_size(effects, row)} beyond the sum of both"
     begin = first.replace("the ", "The ", 1) if first.startswith("the ") else first
     removed, side = effects.removes(row) and not row.aliases, effects.side(row)
     if removed and side == "worse than the sum":
-        return f"{begin} and {second} replace each other: without both it is worse than the sum says {size}."
+        return f"{begin} and {second} replace each other: without both it is worse than the sum says ({size})."
     if removed and effects.not_worse(row):
         assert row.bounds is not None
         most, end = ("most", row.bounds[1]) if effects.direction == "minimize" else ("least", row.bounds[0])
-        bound = f", at {most} {fixed(end, decimals_for(effects.margin, ()), sign=True)}"
-        return f"{begin} and {second} do not replace each other {size.replace(')', bound + ')')}."
+        bound = f"at {most} {fixed(end, decimals_for(effects.margin, ()), sign=True)}"
+        return f"{begin} and {second} do not replace each other ({size}, {bound})."
     match side:
         case "undecided":
             asked = "replace each other" if removed else "interact"
-            return f"Whether {first} and {second} {asked} is undecided {size}."
+            return f"Whether {first} and {second} {asked} is undecided ({size})."
         case "within":
-            return f"{begin} and {second} do not interact {size}."
+            return f"{begin} and {second} do not interact ({size})."
         case _:
             return f"{begin} and {second} interact: together {side} of both ({_size(effects, row)})."
 

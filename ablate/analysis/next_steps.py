@@ -32,11 +32,13 @@ class NextStep:
         arguments: Of `ablate`; empty if no command would settle anything.
         purpose: What it may settle, in a few words, or why nothing would.
         seconds: Training time that it needs, from the trials that ended; None if that is not known.
+        field: The field of the design to set before the study is run again, with its value; empty if there is none.
     """
 
     arguments: tuple[str, ...]
     purpose: str
     seconds: float | None = None
+    field: str = ""
 
 
 def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
@@ -105,12 +107,14 @@ def _narrower_effects(report: StudyReport) -> Iterator[NextStep]:
         elif seeds > 1 and report.rule.schedule is None:
             share = narrowing(seeds)
             narrowed = [effects.side(row.narrowed(share)) != "undecided" for row in undecided]
-            purpose += f": if noise and estimates stay as they are, intervals narrow to {share:.0%} of their width "
+            purpose += (
+                f": if noise and estimates stay as they are, intervals narrow to {100 * share:.0f} % of their width "
+            )
             purpose += f"and would decide {sum(narrowed)} of {plural(len(undecided), 'undecided effect')}"
         else:
             purpose += f", which narrows the intervals of {plural(len(undecided), 'undecided effect')}"
         arguments = ("resume", report.record.name, "--seeds", str(2 * seeds))
-        yield NextStep(arguments, purpose.replace("%", " %"), seeds * math.fsum(trained) or None)
+        yield NextStep(arguments, purpose, seeds * math.fsum(trained) or None)
 
 
 def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
@@ -206,7 +210,7 @@ def _planned_seeds(report: StudyReport) -> Iterator[NextStep]:
     trained = [row.seconds / len(row.finished) for row in report.variants if row.finished]
     more = f"{plural(further, 'more seed')}{where}"
     purpose = f"{more} may settle {few(list(enough))}: set `{field}` in the design, then run `ablate study` again"
-    yield NextStep((), purpose, further * math.fsum(trained) or None)
+    yield NextStep((), purpose, further * math.fsum(trained) or None, field)
 
 
 def _why_none(report: StudyReport) -> str:

@@ -321,7 +321,7 @@ def choose_in_words(
         first: What is chosen before a visitor chooses; a list for a box that takes several.
     """
     several, addressed, asked = isinstance(first, list), f"{parameter}{_ADDRESSED}", st.query_params.get_all(parameter)
-    # A change of the width may have interrupted the run that set the box, of which the browser then shows nothing.
+    # Streamlit may stop a run when the window changes its width; a box that this run had set would then stay empty.
     now, new = st.session_state.get(parameter), (asked, is_narrow()) != st.session_state.get(addressed)
     if new:
         warn_of_unknown(parameter, names)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
@@ -302,8 +301,8 @@ def show_next_steps(answer: Answer, title: str = "What next?") -> None:
             until = " It stops once that is settled." if ":" in _seeds_of(step) else ""
             st.caption(prose(f"{said}{time}.{until}"))
             if not step.arguments:
-                for field in re.findall(r"`(\w+: [^`]+)`", step.purpose):
-                    code(field)
+                if step.field:
+                    code(step.field)
                 continue
             arguments = [*step.arguments, f"--store={location()}"]
             arguments += [f"--plugin={plugin}" for plugin in options()["plugins"]]

@@ -13,7 +13,7 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.answer_rows import answer_sentence
-from ablate.analysis.changes import has_part, part_words, variant_titles
+from ablate.analysis.changes import part_value, part_words, variant_titles
 from ablate.analysis.curves import Axis, Band, Loss, band, band_at, line
 from ablate.analysis.diff import differences
 from ablate.analysis.numbers import MISSING, listed
@@ -281,7 +281,7 @@ def settings(sides: list[DrawnVariant]) -> pd.DataFrame:
     found = [
         {
             "setting": part_words(short_path(one.path)),
-            **{sides[at].name: said_value(has_part(short_path(one.path), value)) for at, value in one.values.items()},
+            **{sides[at].name: said_value(part_value(short_path(one.path), value)) for at, value in one.values.items()},
         }
         for one in differences(*(side.spec for side in sides))
         if len(one.values) == len(sides) and not one.path.startswith(("task.", STEPS))

@@ -110,7 +110,6 @@ def matrix(answer: Answer, *, narrow: bool = False) -> Grid:
     assert suite is not None, "only suites have a matrix"
 
     decimals = 2 if narrow else suite.decimals
-
     least = 0.0 if is_accuracy(suite.metric) else -math.inf
 
     def column(of: Sequence[tuple[float | None, float | None, float | None]], ends: tuple[float, float],
@@ -144,7 +143,7 @@ def matrix(answer: Answer, *, narrow: bool = False) -> Grid:
                 for mean, cell, gone in zip(means, cells, lost, strict=True)
             ]
         )
-    judged = {row.variant: (key, row) for group in answer.groups for key in [group.key] for row in group.rows}
+    judged = {row.variant: (group.key, row) for group in answer.groups for row in group.rows}
 
     def verdict(of: SuiteRow) -> str:
         if of.score is None or of.variant not in judged:
