@@ -315,20 +315,43 @@ def setting_means(
         Nothing where trials are missing or unbalanced, so that the effect is not the difference of these means.
     """
     record = main_part(record)
-    worst, switches = worst_value(record, runs), factors_of(record).switches
+    worst = worst_value(record, runs)
     found: dict[tuple[bool, ...], dict[int, list[float]]] = {}
-    for variant in record.variants:
-        own = [(variant.settings[switch], switches[switch][0], setting) for switch, setting in row.settings]
-        if worst is None or any(here not in (first, setting) for here, first, setting in own):
-            continue
-        by_seed = found.setdefault(tuple(here == setting for here, _, setting in own), {})
-        for seed, value in counted_values(runs[variant.name], record.objective["metric"], worst).items():
+    for name, active in active_settings(record, row).items():
+        by_seed = found.setdefault(active, {})
+        values = {} if worst is None else counted_values(runs[name], record.objective["metric"], worst)
+        for seed, value in values.items():
             by_seed.setdefault(seed, []).append(value)
     means = {active: mean_interval(map(fmean, by_seed.values())) for active, by_seed in found.items()}
     signs = ((one.mean, (-1) ** active.count(False)) for active, one in means.items())
     contrast = math.fsum(sign * mean for mean, sign in signs if mean is not None)
     whole = len(means) == 2 ** len(row.settings) and math.isclose(contrast, row.estimate, abs_tol=_ROUNDING)
     return means if whole else {}
+
+
+def active_settings(record: StudyRecord, row: EffectRow) -> dict[str, tuple[bool, ...]]:
+    """Variant to whether each setting of an effect is active in it, of those with it or the switch's first setting."""
+    record = main_part(record)
+    switches = factors_of(record).switches
+    found = {}
+    for variant in record.variants:
+        own = [(variant.settings[switch], switches[switch][0], setting) for switch, setting in row.settings]
+        if all(here in (first, setting) for here, first, setting in own):
+            found[variant.name] = tuple(here == setting for here, _, setting in own)
+    return found
+
+
+def trials_by_effect(
+    record: StudyRecord, runs: Mapping[str, VariantRuns], effects: StudyEffects
+) -> list[tuple[dict[str, bool], float]]:
+    """Each trial that ended: name of a main effect to whether its setting is active there, and the objective."""
+    active = {row.name: active_settings(record, row) for row in effects.main}
+    worst, metric = worst_value(record, runs), record.objective["metric"]
+    return [
+        ({effect: of[variant.name][0] for effect, of in active.items() if variant.name in of}, value)
+        for variant in main_part(record).variants
+        for value in ({} if worst is None else counted_values(runs[variant.name], metric, worst)).values()
+    ]
 
 
 def worst_value(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> float | None:

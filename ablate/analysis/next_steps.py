@@ -40,6 +40,12 @@ class NextStep:
     seconds: float | None = None
     field: str = ""
 
+    @property
+    def told(self) -> str:
+        """The purpose, with the field to set."""
+        set_it = f": set `{self.field}` in the design, then run `ablate study` again"
+        return self.purpose + set_it * bool(self.field)
+
 
 def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
     """The commands that would settle what a study left open, or one step without a command that says why none would."""
@@ -209,8 +215,7 @@ def _planned_seeds(report: StudyReport) -> Iterator[NextStep]:
     where = " on the largest rung" if by_rung else ""
     trained = [row.seconds / len(row.finished) for row in report.variants if row.finished]
     more = f"{plural(further, 'more seed')}{where}"
-    purpose = f"{more} may settle {few(list(enough))}: set `{field}` in the design, then run `ablate study` again"
-    yield NextStep((), purpose, further * math.fsum(trained) or None, field)
+    yield NextStep((), f"{more} may settle {few(list(enough))}", further * math.fsum(trained) or None, field)
 
 
 def _why_none(report: StudyReport) -> str:

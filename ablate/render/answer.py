@@ -209,7 +209,7 @@ def _next(answer: Answer, width: int, most: int, options: Sequence[str]) -> Iter
         time = f", ~{duration(step.seconds)} of training" if step.seconds else ""
         hidden = f"; {len(answer.next) - most} more: --full" if number == most < len(answer.next) else ""
         typed = command(*step.arguments, *options) if step.arguments else ""
-        yield from _command("NEXT" if number == 1 else "", typed, f"  {step.purpose}{time}{hidden}", width)
+        yield from _command("NEXT" if number == 1 else "", typed, f"  {step.told}{time}{hidden}", width)
 
 
 def _more(answer: Answer, shown_by: Sequence[str], width: int) -> Iterator[Text]:

@@ -98,7 +98,7 @@ def _answer(answer: Answer) -> Iterator[Block]:
         yield (
             Listing(f"{command(*step.arguments)}   # {step.purpose}")
             if step.arguments
-            else Paragraph(f"Next: {step.purpose}.")
+            else Paragraph(f"Next: {step.told}.")
         )
 
 

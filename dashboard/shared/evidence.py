@@ -247,9 +247,9 @@ def show_sentence(study_report: StudyReport) -> None:
     """The answer of a study in words, and what limits it."""
     answer = answer_of(study_report, letters=False)
     told = [said for said in answer.headline if not said.startswith(EXTRAPOLATED)] or [*answer.headline]
-    of_mean = told[0].startswith(MEAN_SCORE)  # its tasks follow below
-    st.title(prose(" ".join(told[:1] if of_mean else told)), anchor=False)
-    if of_mean:
+    several = told[0].startswith(MEAN_SCORE) or shows_effects(study_report)  # of tasks or of pairs
+    st.title(prose(" ".join(told[:1] if several else told)), anchor=False)
+    if several and told[1:]:
         st.markdown(prose(" ".join(told[1:])))
     searched = study_report.record.traits.finds_best and any(row.confirmed for row in study_report.variants)
     limits = [line.text for line in answer.trust if line.level != "ok" and not (searched and line.key == "selected")]
@@ -269,8 +269,15 @@ def show_answer(study_report: StudyReport, picture: Callable[[], None] = lambda:
     answer, effects = answer_of(study_report, letters=False), study_report.effects
     counts = ", ".join(f"{len(group.rows)} {group.key}" for group in answer.groups)
     if effects is not None and shows_effects(study_report):
-        show_effects(effects, MOST_PAIRS)
+        no_pair = not effects.asked and all(effects.finding(row) == "undecided" for row in effects.interactions)
+        show_effects(effects, 0 if no_pair else MOST_PAIRS)
         picture()
+        if no_pair and effects.interactions:
+            pairs = st.expander("Two parts together, beyond the sum of both: all undecided", key="pairs",
+                                on_change="rerun", bind="query-params")  # fmt: skip
+            if pairs.open:
+                with pairs:
+                    show_effects(replace(effects, main=()), MOST_PAIRS)
         _folded(answer, f"{plural(len(answer.rows), 'combination')}, each by itself against the baseline: {counts}")
     elif answer.suite is not None:
         _folded(answer, f"Mean score over the {plural(len(answer.suite.tasks), 'task')}: {counts}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
@@ -34,7 +35,9 @@ from ablate.serving import FORWARDED, LOOPBACK, OPTIONS, host_name
 from ablate.spec.annotations import STUDY_NAME
 from dashboard.shared.exports import code
 from dashboard.shared.frame import STUDY, link, open_page
-from dashboard.shared.store import LIVE, every, location, options, report, store, summary
+from dashboard.shared.pictures import text_of
+from dashboard.shared.schema import read_yaml
+from dashboard.shared.store import LIVE, every, location, options, record, report, store, summary
 from dashboard.shared.text import escape, prose
 
 _TAIL = 40_000
@@ -295,35 +298,41 @@ def show_next_steps(answer: Answer, title: str = "What next?") -> None:
         st.markdown(f"**{escape(title)}**")
         for number, step in enumerate(answer.next):
             time = f", about {duration(step.seconds)} of training" if step.seconds else ""
-            said = f"This command {step.purpose}" if step.arguments else step.purpose[0].upper() + step.purpose[1:]
-            if len(answer.next) > 1:
-                said = f"{'Then' if number else 'First'}: {said[0].lower()}{said[1:]}"
-            until = " It stops once that is settled." if ":" in _seeds_of(step) else ""
-            st.caption(prose(f"{said}{time}.{until}"))
-            if not step.arguments:
-                if step.field:
-                    code(step.field)
-                continue
+            told = step.purpose if may_run() else step.told
+            st.caption(prose(f"{told[0].upper()}{told[1:]}{time}."))
             arguments = [*step.arguments, f"--store={location()}"]
             arguments += [f"--plugin={plugin}" for plugin in options()["plugins"]]
-            code(command(*arguments))
-            if may_run():
-                label, act = _label(step, answer.study), partial(start, answer.study, arguments)
-                start_button(label, "play_arrow", act, f"next-{number}", primary=number == 0)
+            typed = command(*arguments) if step.arguments else step.field
+            if not may_run():
+                if typed:
+                    code(typed)
+            elif typed:
+                act = partial(_take, step, answer.study, arguments)
+                with st.container(horizontal=True):
+                    start_button(_label(step, answer.study), "play_arrow", act, f"next-{number}", primary=number == 0)
+                    with st.popover("Command" if step.arguments else "In the design", key=f"typed-{number}"):
+                        code(typed)
         if run is not None:
             link("runs", "Log of the last run", **{STUDY: answer.study})
 
 
-def _seeds_of(step: NextStep) -> str:
-    return dict(zip(step.arguments, step.arguments[1:], strict=False)).get("--seeds", "")
+def _take(step: NextStep, study: str, arguments: Sequence[str]) -> Run:
+    """Start what a step names: its command, or the space of the study with its field of the design."""
+    if step.arguments:
+        return start(study, arguments)
+    space = record(study).space
+    return start_space(study, text_of(space | {"design": space["design"] | read_yaml(step.field)[0]}))
 
 
 def _label(step: NextStep, study: str) -> str:
-    """What a button does that takes a step: `Add up to 17 seeds, 22 in all`."""
+    """What a button does that takes a step: `Add 2 seeds, 4 in all`."""
     options_of = dict(zip(step.arguments, step.arguments[1:], strict=False))
-    if seeds := _seeds_of(step):
-        now, (_, several, most) = len(report(study).baseline.planned), seeds.rpartition(":")
-        return f"Add {'up to ' * bool(several)}{int(most) - now} seeds, {most} in all"
+    if seeds := options_of.get("--seeds", step.field.partition(":")[2].strip(" ]")):
+        several, most = ":" in seeds, int(re.split("[:, ]+", seeds)[-1])
+        more = most - len(report(study).baseline.planned)
+        if several:
+            return f"Add seeds until it is settled, at most {more}"
+        return f"Add {more} seeds{' on the largest rung' if ',' in seeds else f', {most} in all'}"
     if rung := options_of.get("--rung"):
         return f"Add rung {rung}"
     if times := options_of.get("--longer"):

@@ -12,7 +12,7 @@ import streamlit as st
 from ablate.analysis.answer import answer_of, verdicts_on_parts
 from ablate.analysis.columns import Column, columns, groups, legend
 from ablate.analysis.course import course_cell
-from ablate.analysis.effects import setting_means
+from ablate.analysis.effects import setting_means, trials_by_effect
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
@@ -32,7 +32,7 @@ from ablate.render.figures.axes import (
     slice_panels,
 )
 from ablate.render.figures.curves import MOST_PANELS, course_panels, rows_with_course
-from ablate.render.figures.effects import draw_means, how_to_read_means
+from ablate.render.figures.effects import draw_means, draw_sides, how_to_read_means, how_to_read_sides
 from ablate.render.figures.laws import draw_laws, has_laws
 from ablate.render.figures.profile import SCORE, matrix, matrix_key, matrix_note, profile
 from ablate.render.figures.style import Palette
@@ -103,7 +103,7 @@ def _live(study: str) -> None:
     searched = study_report.record.traits.finds_best
     if searched and (said := what_best_has(study_report, results.answer(study))):
         st.markdown(prose(said))
-    show_answer(study_report, partial(_search if searched else _four, study))
+    show_answer(study_report, partial(_search if searched else _trials_of_effects, study))
 
 
 def _suite(study_report: StudyReport) -> None:
@@ -147,17 +147,25 @@ def _search(study: str) -> None:
     st.caption(prose(said))
 
 
-def _four(study: str) -> None:
-    """The four means of a study of two switches."""
+def _trials_of_effects(study: str) -> None:
+    """The trials behind the effects: of two switches the four means, of more each trial with and without each part."""
     effects = results.effects(study)
-    if effects is None or len(effects.main) != 2 or len(effects.interactions) != 1:
+    if effects is None:
         return
-    (pair,) = effects.interactions
-    if means := setting_means(*results.compared(study), pair):
-        told = "; ".join(f"{of.mean:.3f}" for of in means.values() if of.mean is not None)
-        alt = f"Mean {effects.metric} with and without {effects.titles[pair.name]}: {told}"
-        chart(partial(draw_means, effects, {pair.name: means}, width=min(page_width(), 480)), "means", alt)
-        st.caption(prose(how_to_read_means(effects)))
+    record, runs = results.compared(study)
+    if len(effects.main) == 2 and len(effects.interactions) == 1:
+        (pair,) = effects.interactions
+        if means := setting_means(record, runs, pair):
+            told = "; ".join(f"{of.mean:.3f}" for of in means.values() if of.mean is not None)
+            alt = f"Mean {effects.metric} with and without {effects.titles[pair.name]}: {told}"
+            chart(partial(draw_means, effects, {pair.name: means}, width=min(page_width(), 480)), "means", alt)
+            st.caption(prose(how_to_read_means(effects)))
+    elif all(setting_means(record, runs, row) for row in effects.main):
+        alt = "; ".join(f"{effects.titles[row.name]} {row.estimate:+.3f}" for row in effects.ranked(effects.main))
+        with st.container(key="panels-sides"):
+            draw = partial(draw_sides, effects, trials_by_effect(record, runs, effects), width=page_width())
+            chart(draw, "sides", f"{effects.metric} of each trial with and without each change: {alt}")
+        st.caption(prose(how_to_read_sides(effects)))
 
 
 def _claims(study: str) -> None:

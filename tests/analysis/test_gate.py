@@ -162,7 +162,7 @@ def test_too_few_pairs_need_seeds_unless_the_baseline_lost_its_own(
         made.add("a=x", seed, {"val_loss": 3.0})
     answer = answer_of(read_study(made, "a_study"))
     assert [row.bound_text for row in answer.rows] == [bound]
-    assert [step.purpose for step in answer.next] == [purpose]
+    assert [step.told for step in answer.next] == [purpose]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_schedule_promises_no_more_seeds_than_it_has(
         made.add("a=x", seed, {"val_loss": 3.1 + 0.05 * (-1) ** seed})
     answer = answer_of(read_study(made, "a_study"))
     assert [row.bound_text for row in answer.rows] == [bound]
-    assert [(step.arguments, step.purpose) for step in answer.next] == [(arguments, purpose)]
+    assert [(step.arguments, step.told) for step in answer.next] == [(arguments, purpose)]
 
 
 @pytest.mark.parametrize("adds_seeds", [True, False])

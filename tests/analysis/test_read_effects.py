@@ -20,12 +20,13 @@ from ablate.analysis.effects import (
     read_effects,
     read_importances,
     setting_means,
+    trials_by_effect,
 )
 from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.headline import average_sentence, number_of_pairs
 from ablate.analysis.status import read_overview
 from ablate.analysis.study import read_study
-from ablate.render.figures.effects import draw_means, draw_pairs, draws_pairs
+from ablate.render.figures.effects import draw_means, draw_pairs, draw_sides, draws_pairs
 from ablate.render.figures.style import PAPER
 from ablate.render.formats.html import effects_table
 from ablate.store.records import Declaration, TrialState
@@ -335,6 +336,10 @@ def test_an_interaction_is_drawn_as_the_means_that_it_is_a_difference_of() -> No
     drawn = draw_means(found, {pair.name: means}, PAPER)
     sums = next(row["mean"] for unit in marks(drawn, "point") for row in rows(unit) if row["line"] == "sum of both")
     assert sums - (first or 0.0) == pytest.approx(0.5 - 0.2, abs=1e-5)
+    trials = trials_by_effect(made.record, runs, found)
+    lines = [rows(unit) for unit in marks(draw_sides(found, trials, PAPER), "line")]
+    moved = [after["value"] - before["value"] for before, after in lines]
+    assert moved == pytest.approx([row.estimate for row in found.ranked(found.main)])
     gone = next(name for name in runs if "a=off" in name)
     part = {name: replace(one, finished={}) if name == gone else one for name, one in runs.items()}
     assert setting_means(made.record, part, pair) == {}, "the effect is no difference of these means"

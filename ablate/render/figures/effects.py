@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from ablate.analysis.changes import setting_titles
 from ablate.analysis.effects import NO_REPLACEMENT, EffectRow, StudyEffects, StudyImportances
@@ -46,7 +48,8 @@ LEAST_LEVEL = 96
 TOGETHER = "interactions and noise"
 """What no switch explains by itself."""
 
-
+Trial = tuple[Mapping[str, bool], float]
+"""Whether the setting of each main effect is active in a trial, without those of a third setting; and its objective."""
 SIDES: dict[str, Callable[[Palette], Look]] = {
     "worse": lambda palette: palette.verdict("worse"),
     "better": lambda palette: palette.verdict("better"),
@@ -278,6 +281,65 @@ def draw_means(
         panels.append({"title": {"text": title.split("\n"), **PANEL_TITLE}, **size, "layer": drawn})
     resolved = dict.fromkeys(("color", "strokeDash"), "shared" if alike else "independent")
     return {"concat": panels, "columns": columns, "resolve": {"scale": resolved, "legend": resolved}}
+
+
+MOST_SIDES = 6
+"""Main effects whose trials are drawn."""
+LEAST_SIDES = 160
+"""Pixels of a panel of two sides."""
+
+
+def draw_sides(effects: StudyEffects, trials: Sequence[Trial], palette: Palette, width: float = WIDTH) -> Spec:
+    """A panel for each main effect with every trial on one of two sides, and a line from mean to mean: the effect.
+
+    The trials are in the colours of the sides of the first effect if that is decided.
+
+    Args:
+        trials: The settings that are active in each, with its objective.
+        width: Of the figure in pixels.
+    """
+    rows = effects.ranked(effects.main)[:MOST_SIDES]
+    columns = max(1, min(len(rows), int(width // LEAST_SIDES)))
+    columns = math.ceil(len(rows) / math.ceil(len(rows) / columns))
+    first, decided = rows[0].name, effects.side(rows[0]) != "undecided"
+    tones = settings_in_words(effects.titles[first])
+    looks = {tones[active]: palette.look(active) for active in (False, True)} if decided else {"": palette.look(0)}
+    ends = [value for _, value in trials]
+    room = 0.04 * (max(ends) - min(ends)) or 1.0
+    panels = []
+    for place, row in enumerate(rows):
+        words = ("with", "without") if effects.removes(row) else settings_in_words(effects.titles[row.name])
+        sides = [wrapped(word, 16) for word in words]
+        values: list[Spec] = [
+            {"side": sides[active[row.name]], "value": value, "of": tones[active[first]] if decided else "",
+             "aside": 5 * (2 * active[first] - 1) * decided}
+            for active, value in trials if row.name in active and first in active
+        ]  # fmt: skip
+        x = names("side", sides, axis={"labelAngle": 0, "title": None, "grid": False, "labelOverlap": False})
+        axis: Spec = {"tickCount": 5} if place % columns == 0 else {"labels": False, "ticks": False, "domain": False}
+        title = effects.metric if place % columns == 0 else None
+        y = number("value", title, domain=(min(ends) - room, max(ends) + room), axis={"tickCount": 5, **axis})
+        means: list[Spec] = [
+            {"side": side, "value": fmean(one["value"] for one in values if one["side"] == side)} for side in sides
+        ]
+        tone = by_look("of", looks, "color", "shape", legend=decided, columns=1 if width < WIDTH else 2)
+        named = f"{wrapped(effects.parts(row.name), PANEL_NAME, ' ')}\n{effects.finding(row)}: {_signed(row, effects)}"
+        drawn = [
+            *(mark("point", [one for one in values if one["aside"] == aside], {"x": x, "y": y, **tone}, size=45,
+                   opacity=0.75, xOffset=aside) for aside in sorted({one["aside"] for one in values})),
+            mark("line", means, {"x": x, "y": y}, color=palette.ink, strokeWidth=2),
+            mark("tick", means, {"x": x, "y": y}, color=palette.ink, thickness=3, width=26),
+        ]  # fmt: skip
+        size = {"width": (width - 60) / columns - 12, "height": 150}
+        panels.append({"title": {"text": named.split("\n"), **PANEL_TITLE}, **size, "layer": drawn})
+    return {"concat": panels, "columns": columns}
+
+
+def how_to_read_sides(effects: StudyEffects) -> str:
+    """What the panels of trials are, in a sentence."""
+    left_out = len(effects.main) - MOST_SIDES
+    rest = f" Left out: {plural(left_out, 'further change')}." if left_out > 0 else ""
+    return f"Each point is a trial; the line joins the means of both sides, whose difference is the Δ.{rest}"
 
 
 def settings_in_words(title: str) -> tuple[str, str]:
