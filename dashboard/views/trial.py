@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from statistics import fmean
 
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.answer_rows import OF_VARIANTS, answer_sentence
+from ablate.analysis.answer_rows import OF_VARIANTS, answer_sentence, tuned_paths
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import AXES, Band, band, line
-from ablate.analysis.numbers import MISSING, count, decimals_for, duration, fixed, percent, plural, scaled
+from ablate.analysis.diff import differences
+from ablate.analysis.numbers import (
+    MISSING,
+    count,
+    counted,
+    decimals_for,
+    duration,
+    fixed,
+    listed,
+    plural,
+    scaled,
+)
 from ablate.analysis.report import StudyReport
 from ablate.analysis.status import device_of
 from ablate.devices import utilisation
@@ -22,10 +35,11 @@ from ablate.render.document import names_note
 from ablate.render.figures.curves import draw_bands, what_is_cut
 from ablate.render.figures.style import PANEL_NAME, Look, Palette, Spec, by_look, layers, mark, number, wrapped
 from ablate.render.figures.style import names as names_of
+from ablate.spec.paths import leaves, short_path
 from ablate.spec.suite import at_task, split_task
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
 from ablate.store.records import USAGE
-from dashboard.shared.evidence import baseline_of, evidence_link, show_differences
+from dashboard.shared.evidence import baseline_of, evidence_link, said_value
 from dashboard.shared.exports import (
     Maker,
     chart,
@@ -36,7 +50,7 @@ from dashboard.shared.exports import (
     plain_table,
     table_files,
 )
-from dashboard.shared.frame import begin_page, choose_in_words, link
+from dashboard.shared.frame import address, begin_page, choose_in_words, link
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.recordings import show_inside
 from dashboard.shared.results import answer, can_write, edit_mark, on_task, report_on, sample_box
@@ -61,13 +75,22 @@ STATES = {
 VALIDATION, TRAINING, BESIDE = "validation loss", "training loss", "baseline, same seed"
 GIB = 2.0**30
 WHOLE = {"mean": "mean", "max": "highest"}
-USED: dict[str, tuple[str, Callable[[float], str], str]] = {
-    "cores": ("Cores", "{:.2f}".format, "mean"),
-    "memory": ("Memory", lambda used: f"{used / GIB:.2f} GiB", "max"),
-    "gpu": ("GPU", "{:.0%}".format, "mean"),
-    "gpu_memory": ("GPU memory", lambda used: f"{used / GIB:.2f} GiB", "max"),
+USED: dict[str, tuple[str, float, Callable[[float], str], str]] = {
+    "cores": ("Cores", 1.0, "{:.2f}".format, "mean"),
+    "memory": ("Memory", GIB, "{:.2f} GiB".format, "max"),
+    "gpu": ("GPU", 0.01, "{:.0f} %".format, "mean"),
+    "gpu_memory": ("GPU memory", GIB, "{:.2f} GiB".format, "max"),
 }
-"""Samples: label, format of a number, and the summary of all samples."""
+"""Samples: label, unit, format of a number of these, and the summary of all samples."""
+MAIN = (
+    *(f"model.{name}" for name in ("depth", "width", "heads", "block.mixer.kind")),
+    *(f"task.{name}" for name in ("kind", "data", "context")),
+    *(f"training.{name}" for name in ("steps", "batch_size", "optimizer.kind", "optimizer.lr", "schedule.kind")),
+    "training.precision",
+)
+"""Settings that are shown of every trial; the whole spec has all."""
+MOST_CHANGES = 7
+"""Settings that differ from the baseline's and are shown; the page Compare has all."""
 
 
 def show() -> None:
@@ -91,23 +114,18 @@ def show() -> None:
     if said := names_note(answer(record.name), name):
         st.caption(prose(said))
     st.fragment(_live, run_every=LIVE if moves(trial) else None)(record, variant, key, task)
-    if variant.name != baseline_of(record, variant).name:
-        st.header("Config: what differs from the baseline", anchor=False)
-        show_differences(record, variant)
-    _links(record, variant, task)
-    edit_mark("trial", key)
-    alone = variant.name == baseline_of(record, variant).name
-    left, right = st.columns(2, gap="large") if alone else (st.container(), st.container())
-    with left:
-        st.header("Block", anchor=False)
+    if changes := variant.spec.get("model", {}) != baseline_of(record, variant).spec.get("model", {}):
+        st.header("Block beside the baseline's", anchor=False)
         _blocks(record, variant)
-    with right:
-        _usage(key)
     if not moves(trial):
         st.fragment(show_inside)(key, variant.name or "the trial")
     if can_write(record, variant) and trial.state is TrialState.FINISHED:
         st.header("Samples", anchor=False)
         sample_box({variant.name: key})
+    if not changes:
+        with st.expander("Block"):
+            _blocks(record, variant)
+    edit_mark("trial", key)
     with st.expander("Key, full spec, environment, and how to run it again", key="identity"):
         _identity(variant, trial)
 
@@ -206,37 +224,37 @@ def _live(record: StudyRecord, variant: VariantRecord, key: str, task: str) -> N
         st.rerun()
     if moves(trial):
         st.session_state["moved"] = key
-    _head(record, variant, trial, task)
-    points = store().curves([key])[key]
-    block = block_files(f"variant_{variant.hash[:12]}", variant.name or "block", variant.spec.get("model", {}))
-    files: dict[str, Maker] = {**block}
-    if not (used := _samples(key)).empty:
-        files |= table_files(f"trial_{key[:12]}_usage", used)
-    if points:
-        left, right = st.columns([3, 2], gap="large")
-        with right:
-            files |= _among(record, variant, trial)
-        with left:
-            files = _curve(record, points, variant, trial) | files
-    elif trial.state is not TrialState.FAILED:
-        st.caption("No point of its curve has been recorded yet.")
-    export(files, "log")
-
-
-def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task: str) -> None:
-    """The state, the verdict on the variant, why the trial ended, and its numbers."""
     study_report = report_on(record.name, task)
-    row = next((row for row in study_report.variants if row.name == variant.name), None)
+    _head(record, variant, trial, study_report, task)
+    points, used = store().curves([key])[key], _samples(key)
+    files: dict[str, Maker] = {}
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        if points:
+            files |= _curve(record, points, variant, trial)
+        elif trial.state is not TrialState.FAILED:
+            st.caption("No point of its curve has been recorded yet.")
+        files |= _among(record, variant, trial)
+    with right:
+        plain_table(_outcome(record, variant, trial, study_report), "What the trial reached and cost")
+        plain_table(_config(record, variant), "Config")
+    files |= _usage(used, key)
+    if points:
+        _log(points)
+    files |= block_files(f"variant_{variant.hash[:12]}", variant.name or "block", variant.spec.get("model", {}))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        export(files, "log")
+        _links(record, variant, task)
+
+
+def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, of: StudyReport, task: str) -> None:
+    """The outcome in a sentence, what all seeds say of the variant, and why the trial ended."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge(trial.state, color=STATES[trial.state])  # type: ignore[arg-type]
-        if row is not None and row.verdict_sentence:
-            word, _, reason = answer_sentence(row).partition(": ")
-            word = OF_VARIANTS.get(word, word)
-            on = ", on fresh seeds" * bool(row.confirmed)
-            said = f"The verdict on {prose(study_report.titles[row.name])}{on}: **{prose(word)}**" + (
-                f", {prose(reason.removeprefix(word).strip())}" if reason else ""
-            )
-            st.markdown(f"{said} ({evidence_link('evidence', at_task(row.name, task))})", width="content")
+        if reached := _reached(record, variant, trial, of):
+            st.markdown(f"**{prose(reached)}**", width="content")
+    if said := _verdict(record, variant, of, task):
+        st.markdown(said)
     if trial.state is TrialState.DIVERGED:
         step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""
         st.warning(f"Diverged{step}: {prose(trial.reason)}", icon=":material/trending_up:")
@@ -248,64 +266,109 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
         if len(lines) > 1:
             with st.expander("The whole error"):
                 code(trial.reason.strip("\n"))
-    _facts(record, variant, trial, study_report)
 
 
-def _facts(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, study_report: StudyReport) -> None:
-    """The numbers of the trial in a row, less important ones below."""
-    metric, baseline = record.objective["metric"], _same_seed(record, variant, trial.seed)
-    facts, decimals = st.container(horizontal=True), max(3, decimals_for(study_report.margin, ()))
-    if (value := trial.metrics.get(metric)) is not None:
-        better = f"{'lower' if record.objective['direction'] == 'minimize' else 'higher'} is better"
-        facts.metric(escape(metric), fixed(value, decimals), better, delta_color="off", delta_arrow="off",
-                     width="content")  # fmt: skip
-        if baseline is not None and (other := baseline.metrics.get(metric)) is not None:
-            facts.metric("Minus the baseline's, same seed", fixed(value - other, decimals, sign=True),
-                         f"baseline {fixed(other, decimals)}", delta_color="off", delta_arrow="off",
-                         width="content")  # fmt: skip
-    if place := _rank(record, variant, trial):
-        facts.metric("Rank among seeds", place, "1 is the best", delta_color="off", delta_arrow="off", width="content")
+def _reached(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, of: StudyReport) -> str:
+    """What the trial reached, and how far that is from the baseline's with the same seed; of a baseline, its mean."""
+    metric, decimals = record.objective["metric"], _decimals(of)
+    if (value := trial.metrics.get(metric)) is None:
+        return ""
+    beside, what = _same_seed(record, variant, trial.seed), "the baseline's with the same seed"
+    other = None if beside is None else beside.metrics.get(metric)
+    values = [one.metrics[metric] for one in _siblings(record, variant, trial).values()]
+    if variant.name == baseline_of(record, variant).name and len(values) > 1:
+        other = fmean(values)
+        what = f"the mean of its {len(values)} seeds, {fixed(other, decimals)}"
+    if other is None:
+        return f"{metric} {fixed(value, decimals)}"
+    gap = fixed(abs(value - other), decimals)
+    where = f"{gap} {'above' if value > other else 'below'}" if float(gap) else "equal to"
+    return f"{metric} {fixed(value, decimals)}, {where} {what}"
+
+
+def _verdict(record: StudyRecord, variant: VariantRecord, of: StudyReport, task: str) -> str:
+    """What all seeds say of the variant, for Markdown; of the baseline, what the study says of those beside it."""
+    row = next((row for row in of.variants if row.name == variant.name), None)
+    alone = "; one seed alone decides nothing."
+    if row is not None and row.verdict_sentence:
+        word, _, reason = answer_sentence(row).partition(": ")
+        word = OF_VARIANTS.get(word, word)
+        seeds = plural(len(row.confirmed or row.finished), "fresh seed" if row.confirmed else "seed")
+        why = f", {prose(reason.removeprefix(word).strip())}" if reason else ""
+        link_to = evidence_link("evidence", at_task(row.name, task))
+        return f"The verdict on {prose(of.titles[row.name])}, on {seeds}: **{prose(word)}**{why} ({link_to}){alone}"
+    counts = Counter[str]()
+    for group in answer(record.name, task).groups:
+        counts[OF_VARIANTS.get(group.key, group.key)] += len(group.rows)
+    if variant.name != of.baseline.name or not counts:
+        return ""
+    link_to = f"[answer]({address('answer')})"
+    found = prose(listed(counted(counts.items())))
+    return f"{plural(counts.total(), 'variant')} compared with all its seeds: {found} ({link_to}){alone}"
+
+
+def _decimals(of: StudyReport) -> int:
+    return max(3, decimals_for(of.margin, ()))
+
+
+def _outcome(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, of: StudyReport) -> Grid:
+    """What the trial reached and cost, beside what the baseline's with the same seed reached.
+
+    The clocks of single trials do not tell how variants compare, so the times are those of this one alone.
+    """
+    metric, decimals = record.objective["metric"], _decimals(of)
+    beside = _same_seed(record, variant, trial.seed)
+    trials = [trial] if beside is None else [trial, beside]
+    rows: dict[str, list[str]] = {}
+
+    def put(name: str, *cells: str | None) -> None:
+        if any(cells):
+            rows[name] = [cell or MISSING for cell in cells] + [""] * (len(trials) - len(cells))
+
+    value, other = trial.metrics.get(metric), None if beside is None else beside.metrics.get(metric)
+    put(metric, *(None if x is None else fixed(x, decimals) for x in (value, other)[: len(trials)]))
+    if value is not None and other is not None:
+        put("minus the baseline's", fixed(value - other, decimals, sign=True))
+    put("rank among its seeds, 1 is best", _rank(record, variant, trial))
+    for name in (name for name in trial.metrics if name != metric):
+        values = [one.metrics.get(name) for one in trials]
+        put(name.removeprefix("val_").replace("_", " "), *(None if x is None else f"{x:.5g}" for x in values))
+    sizes = (variant.parameters, baseline_of(record, variant).parameters)[: len(trials)]
+    put("parameters", *(count(size) if size else None for size in sizes))
     if not moves(trial):
-        facts.metric("Training", duration(trial.seconds), f"{trial.steps:,} steps", delta_color="off",
-                     delta_arrow="off", width="content")  # fmt: skip
-    told = []
-    if variant.parameters:
-        row = next((row for row in study_report.variants if row.name == variant.name), None)
-        change = None if row is None or not row.parameter_change else f"{percent(row.parameter_change)} vs baseline"
-        told.append(_with(f"{count(variant.parameters)} parameters", change))
-    if (rate := variant.spec.get("training", {}).get("optimizer", {}).get("lr")) is not None:
-        other = baseline_of(record, variant).spec.get("training", {}).get("optimizer", {}).get("lr", rate)
-        beside = f"baseline {other:.3g}" if other != rate else ""
-        tuned = "tuned" if study_report.evidence.tuning is not None else ""
-        facts.metric("Learning rate", f"{rate:.3g}", "; ".join(filter(None, (tuned, beside))) or None,
-                     delta_color="off", delta_arrow="off", width="content")  # fmt: skip
-    for name, value in trial.metrics.items():
-        if name != metric:
-            told.append(f"{name.removeprefix('val_').replace('_', ' ')} {value:.5g}")
-    st.caption(prose(" · ".join((*told, *_cost(variant, trial)))))
+        put("training time", duration(trial.seconds))
+        put(
+            "FLOP", *(scaled(one.flops).strip() if one.flops else None for one in trials)
+        )  # unknown of a user's trainer
+        if trial.seconds >= TIMED_FROM and trial.flops > 0:
+            put("tokens a second", f"{trial.tokens / trial.seconds:,.0f}" if trial.tokens else None)
+            share = utilisation(trial.flops, trial.seconds, device_of(trial)[1], _precision(variant))
+            put("share of the peak FLOP/s", None if share is None else f"{share:.1%}")
+    titles = ("outcome", "this trial", "baseline, same seed")[: 1 + len(trials)]
+    return Grid(titles, (tuple((name, *cells) for name, cells in rows.items()),), frozenset({0}))
 
 
-def _with(said: str, *more: str | None) -> str:
-    """A fact, with what else is known of it in brackets."""
-    known = "; ".join(filter(None, more))
-    return f"{said} ({known})" if known else said
+def _config(record: StudyRecord, variant: VariantRecord) -> Grid:
+    """The settings that differ from those of the baseline, then the main ones that do not."""
+    baseline, own = baseline_of(record, variant), leaves(variant.spec)
+    changes = () if baseline.name == variant.name else differences(baseline.spec, variant.spec)
+    tuned = tuned_paths(record)
 
+    def said(path: str) -> str:
+        """A path with room to break its line: `block › norm › kind`."""
+        short = short_path(path).removeprefix("training.").removeprefix("model.").replace(".", " › ")
+        return f"{'≠ ' * (path in known)}{short}{', tuned for each variant' * (path in tuned)}"
 
-def _cost(variant: VariantRecord, trial: TrialRecord) -> Iterator[str]:
-    """What the training cost."""
-    if moves(trial):
-        return
-    timed = trial.seconds >= TIMED_FROM and trial.flops > 0
-    if trial.tokens:
-        yield _with(f"{count(trial.tokens)} tokens", f"{trial.tokens / trial.seconds:,.0f} a second" if timed else None)
-    speed = ""
-    if timed:
-        share = utilisation(trial.flops, trial.seconds, device_of(trial)[1], _precision(variant))
-        peak = f", {share:.1%} of the peak" if share is not None else ""
-        speed = f"{scaled(trial.flops / trial.seconds)}FLOP/s{peak}"
-    # The arithmetic is unknown of the user's own trainer.
-    if trial.flops:
-        yield _with(f"{scaled(trial.flops)}FLOP", speed)
+    changed = sorted(changes, key=lambda one: one.path not in tuned)
+    named = changed if len(changed) <= MOST_CHANGES else changed[: MOST_CHANGES - 1]
+    known = {one.path for one in changed}
+    rows = [(said(one.path), *(said_value(one.values.get(side)) for side in (1, 0))) for one in named]
+    if rest := len(changed) - len(named):
+        rows.append((f"≠ {rest} more", "", ""))
+    same = [path for path in (MAIN if record.knows_models else own) if path not in known and own.get(path) is not None]
+    rows += [(said(path), said_value(own[path]), "same") for path in same[: len(MAIN)]]
+    grid = Grid(("config", "this trial", "baseline"), (tuple(rows),), frozenset({0}))
+    return grid if changed else grid.only(0, 1)
 
 
 def _links(record: StudyRecord, variant: VariantRecord, task: str) -> None:
@@ -333,11 +396,16 @@ def _alike(record: StudyRecord, trial: TrialRecord, names: Collection[str]) -> l
     return [one for one in (record.confirm_trials if fresh else record.planned) if one.variant in names]
 
 
+def _siblings(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> dict[str, TrialRecord]:
+    """The trials of its variant that have a result, itself among them."""
+    ended = store().trials([one.key for one in _alike(record, trial, (variant.name,))])
+    return {key: one for key, one in ended.items() if record.objective["metric"] in one.metrics}
+
+
 def _rank(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> str:
     """Which of the seeds of its variant it is, from the best: `2 of 5`; empty where it stands alone."""
     metric, sign = record.objective["metric"], 1 if record.objective["direction"] == "minimize" else -1
-    ended = store().trials([one.key for one in _alike(record, trial, (variant.name,))])
-    values = {key: sign * one.metrics[metric] for key, one in ended.items() if metric in one.metrics}
+    values = {key: sign * one.metrics[metric] for key, one in _siblings(record, variant, trial).items()}
     if len(values) < 2 or trial.key not in values:
         return ""
     return f"{1 + sum(value < values[trial.key] for value in values.values())} of {len(values)}"
@@ -358,26 +426,25 @@ def _among(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> d
 
     def draw(palette: Palette) -> Spec:
         looks, order = palette.variants(record), {wrapped(titles[name], PANEL_NAME): name for name in names}
-        x, y = names_of("name", list(order)), number("value", metric)
-        x["axis"] |= {"labelAngle": 0, "labelExpr": "split(datum.label, '\\n')"}
+        x, y = number("value", metric, axis={"tickCount": 5}), names_of("name", list(order))
+        y["axis"] |= {"labelExpr": "split(datum.label, '\\n')"}
         tone = by_look("name", {title: looks.get(name) or palette.look(0) for title, name in order.items()}, "color",
                        legend=False)  # fmt: skip
         tip = [{"field": key, "title": key} for key in ("seed", "value")]
         this = [row for row in rows if row["said"]]
         return layers(
             [
-                mark("tick", rows, {"x": x, "y": {**y, "aggregate": "mean"}, **tone}, width=40, thickness=2),
+                mark("tick", rows, {"x": {**x, "aggregate": "mean"}, "y": y, **tone}, height=26, thickness=2),
                 mark("point", rows, {"x": x, "y": y, "tooltip": tip, **tone}, filled=False, size=60),
                 mark("point", this, {"x": x, "y": y, **tone}, size=130),
-                mark("text", this, {"x": x, "y": y, "text": {"field": "said"}}, align="left", dx=26),
+                mark("text", this, {"x": x, "y": y, "text": {"field": "said"}}, baseline="bottom", dy=-10),
             ],
-            300,
+            52 * len(order),
         )
 
     others = "; ".join(f"{titles[name]}: {sum(p.variant == name for p in plans)} seeds" for name in names)
-    st.markdown(f"**{prose(f'{metric} of each seed')}**")
+    st.markdown(f"**{prose(f'{metric} of each seed')}**; the line is their mean")
     chart(draw, "trial-seeds", f"{metric} of this trial among the seeds of its variant and of the baseline. {others}")
-    st.caption("A line is the mean over the seeds.")
     return figure_files(f"trial_{trial.key[:12]}_seeds", draw)
 
 
@@ -399,7 +466,9 @@ def _curve(
         colour, beside = (known_looks.get(name, palette.look(0)).colour for name in names)
         looks = {VALIDATION: Look(colour, (1, 0), "circle"), TRAINING: Look(palette.grey, (1, 0), "triangle-up"),
                  BESIDE: Look(beside, (6, 3), "diamond")}  # fmt: skip
-        return draw_bands(known, looks, palette, ("steps", "loss"), height=300, named=not is_narrow())
+        return draw_bands(
+            known, looks, palette, ("steps", "loss"), height=300 if is_narrow() else 420, named=not is_narrow()
+        )
 
     last = next((point for point in reversed(points) if point.val_loss is not None), points[-1])
     ends = f", {last.val_loss:.5g} at step {last.step:,}" if last.val_loss is not None else ""
@@ -407,7 +476,12 @@ def _curve(
     chart(draw, "trial-curve", said)
     if cut := what_is_cut(known.values()):
         st.caption(cut)
-    table = pd.DataFrame(
+    return table_files(f"trial_{trial.key[:12]}", _table(points)) | figure_files(f"trial_{trial.key[:12]}", draw)
+
+
+def _table(points: tuple[CurvePoint, ...]) -> pd.DataFrame:
+    """Every recorded point of a curve."""
+    return pd.DataFrame(
         [
             {
                 **{name: at(point) for name, at in AXES.items()},
@@ -417,10 +491,13 @@ def _curve(
             for point in points
         ]
     )
-    log = st.expander(f"Log: {len(table):,} points", key="log", on_change="rerun")
+
+
+def _log(points: tuple[CurvePoint, ...]) -> None:
+    """The points of the curve, a click away."""
+    log = st.expander(f"Log: {len(points):,} points", key="log", on_change="rerun")
     if log.open:
-        log.dataframe(table, hide_index=True, placeholder=MISSING, alt="Every recorded point of the curve")
-    return table_files(f"trial_{trial.key[:12]}", table) | figure_files(f"trial_{trial.key[:12]}", draw)
+        log.dataframe(_table(points), hide_index=True, placeholder=MISSING, alt="Every recorded point of the curve")
 
 
 def _samples(key: str) -> pd.DataFrame:
@@ -429,24 +506,33 @@ def _samples(key: str) -> pd.DataFrame:
     return pd.DataFrame([{"step": one.step, **one.values[USAGE]} for one in used])
 
 
-def _usage(key: str) -> None:
-    """Show the resources used by the process that trained it; nothing if there are no samples."""
-    rows = _samples(key)
+def _usage(rows: pd.DataFrame, key: str) -> dict[str, Maker]:
+    """Draw the resources used by the process that trained it, and return the samples as files; none without any."""
     if rows.empty:
-        return
-    st.header("Use of the machine", anchor=False)
-    facts = st.container(horizontal=True)
-    for name, (said, show_number, whole) in USED.items():
-        if name in rows:
-            series = rows[name].dropna()
-            told = show_number(float(series.agg(whole)))
-            facts.metric(f"{said}, {WHOLE[whole]}", told, chart_data=series if len(series) > 1 else None,
-                         width="content")  # fmt: skip
+        return {}
+    known = [name for name in USED if name in rows]
+    columns = st.columns(min(2, len(known)))
+    for place, name in enumerate(known):
+        said, unit, show_number, whole = USED[name]
+        series = rows[["step", name]].dropna()
+        rows_of = [{"step": step, "used": used / unit} for step, used in zip(series["step"], series[name], strict=True)]
+        top = 1.2 * max((row["used"] for row in rows_of), default=1.0) or 1.0
+
+        def draw(palette: Palette, drawn: list[Spec] = rows_of, top: float = top) -> Spec:
+            axes = {"x": number("step", "steps"), "y": number("used", domain=(0, top), axis={"tickCount": 4})}
+            colour = palette.look(5).colour
+            return layers([mark(kind, drawn, axes, color=colour) for kind in ("line", "point")], 110)
+
+        with columns[place % len(columns)]:
+            told = show_number(float(series[name].agg(whole)) / unit)
+            st.markdown(f"**{said}**, {WHOLE[whole]}: {told}")
+            if len(series) > 1:
+                chart(draw, f"usage-{name}", f"{said} by step, {WHOLE[whole]} {told}")
     st.caption(
-        "Of the process that trained it, other trials that it trained at the same time included: "
-        f"{plural(len(rows), 'sample')}, ten seconds apart or more, from step {rows['step'].iloc[0]:,} to "
-        f"{rows['step'].iloc[-1]:,}. The training time above is the share of this trial."
+        f"Of the process that trained it, with the trials beside it: {plural(len(rows), 'sample')}, from step "
+        f"{rows['step'].iloc[0]:,} to {rows['step'].iloc[-1]:,}. The training time is the share of this trial."
     )
+    return table_files(f"trial_{key[:12]}_usage", rows)
 
 
 def _environment(trial: TrialRecord) -> None:
