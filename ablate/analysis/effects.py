@@ -41,7 +41,7 @@ from ablate.stats import (
 )
 from ablate.store.records import StudyRecord, VariantRecord
 
-Side = Literal["worse", "better", "worse than the sum", "better than the sum", "within", "undecided"]
+Side = Literal["worse", "better", "as good", "worse than the sum", "better than the sum", "within", "undecided"]
 NO_REPLACEMENT = "no replacement"
 """What is known of two removed parts that together are not worse than the sum says by the margin."""
 _ROUNDING = 1e-9
@@ -165,16 +165,19 @@ class StudyEffects:
         return row.bounds[1] < self.margin if self.direction == "minimize" else row.bounds[0] > -self.margin
 
     def side(self, row: EffectRow) -> Side:
-        """Where the bounds of an effect lie: `worse` or `better` by more than the margin, `within` it, or `undecided`.
+        """Where the bounds of an effect lie: `worse` or `better` by more than the margin, or `undecided`.
 
-        For an interaction, `worse than the sum` or `better than the sum`: two settings that are better together than
-        the sum of their effects may still be worse than the baseline.
+        A main effect is `as good` if one bound excludes that it is worse by the margin, as in the verdict on a variant.
+        An interaction is `worse than the sum`, `better than the sum`, or `within` the margin on both sides: two
+        settings that are better together than the sum of their effects may still be worse than the baseline.
         """
         margin = self.margin
         if row.bounds is None or self.withheld:
             return "undecided"
         low, high = row.bounds
         if low <= margin and high >= -margin:
+            if len(row.settings) == 1 and self.not_worse(row):
+                return "as good"
             return "within" if -margin < low and high < margin else "undecided"
         if len(row.settings) > 1:
             return "worse than the sum" if self.is_worse(row.estimate) else "better than the sum"
@@ -210,7 +213,7 @@ class StudyEffects:
             return ""
         if self.finding(row) == NO_REPLACEMENT:
             return f"may be {f'below {-self.margin:g}' if self.direction == 'minimize' else f'above +{self.margin:g}'}"
-        return "within the margin or better" + " than the sum" * (len(row.settings) > 1)
+        return "not worse than the sum"
 
 
 def read_effects(store: StudyReader, name: str) -> StudyEffects | None:

@@ -226,15 +226,17 @@ def average_sentence(effects: StudyEffects, so_far: str = "") -> str:
         return f"None of {plural(len(rows), 'average effect')} is decided{so_far}."
 
     def said(side: Side, of: Sequence[EffectRow]) -> str:
-        sizes = side in ("worse", "better")
-        names = [_pair_words(effects, row) + f" ({_size(effects, row)})" * sizes for row in of]
+        write = _bound if side == "as good" else _size
+        sizes = ["" if side == "undecided" else f" ({write(effects, row)})" for row in of]
+        names = [f"{_pair_words(effects, row)}{size}" for row, size in zip(of, sizes, strict=True)]
         others = sum(len(other) for other in known.values() if other is not of and len(other) <= MOST_NAMED)
         rest = (
             f"the other {plural(len(of), 'change')}"
             if others and others + len(of) == len(rows)
             else f"{len(of)} of {len(rows)}"
         )
-        return f"{listed(names) if len(of) <= MOST_NAMED else rest} {'is' if len(of) == 1 else 'are'} {_AVERAGES[side]}"
+        named = len(of) <= MOST_NAMED and (side != "undecided" or len(of) == 1)
+        return f"{listed(names) if named else rest} {'is' if len(of) == 1 else 'are'} {side}"
 
     return f"On average{so_far}, {'; '.join(said(side, of) for side, of in known.items())}."
 
@@ -271,10 +273,7 @@ def _on_pair(effects: StudyEffects, row: EffectRow) -> str:
     if removed and side == "worse than the sum":
         return f"{begin} and {second} replace each other: without both it is worse than the sum says ({size})."
     if removed and effects.not_worse(row):
-        assert row.bounds is not None
-        most, end = ("most", row.bounds[1]) if effects.direction == "minimize" else ("least", row.bounds[0])
-        bound = f"at {most} {fixed(end, decimals_for(effects.margin, ()), sign=True)}"
-        return f"{begin} and {second} do not replace each other ({size}, {bound})."
+        return f"{begin} and {second} do not replace each other ({size}, {_bound(effects, row)})."
     match side:
         case "undecided":
             asked = "replace each other" if removed else "interact"
@@ -302,13 +301,15 @@ def _size(effects: StudyEffects, row: EffectRow) -> str:
     return fixed(row.estimate, decimals_for(effects.margin, ()), sign=True)
 
 
-_AVERAGES: dict[Side, str] = {
-    "worse": "worse",
-    "better": "better",
-    "within": "within the margin",
-    "undecided": "undecided",
-}
-"""Where an average effect lies, to what the headline says."""
+def _bound(effects: StudyEffects, row: EffectRow) -> str:
+    """The bound of an effect for the worse: `at most +0.035`."""
+    assert row.bounds is not None, "only what is bounded is not worse"
+    most, end = ("most", row.bounds[1]) if effects.direction == "minimize" else ("least", row.bounds[0])
+    return f"at {most} {fixed(end, decimals_for(effects.margin, ()), sign=True)}"
+
+
+_AVERAGES: tuple[Side, ...] = ("worse", "better", "as good", "undecided")
+"""Where an average effect may lie, in the order of the headline."""
 
 
 def number_of_pairs(effects: StudyEffects) -> int:

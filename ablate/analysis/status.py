@@ -269,7 +269,7 @@ def _counted(report: StudyReport, answer: Answer) -> tuple[GroupKey, ...]:
     return tuple(group.key for group in answer.groups if group.key != "unproven" for _ in group.rows)
 
 
-_EFFECTS: dict[Side, GroupKey] = {"worse": "worse", "better": "better", "within": "as good"}
+_EFFECTS: dict[Side, GroupKey] = {"worse": "worse", "better": "better", "as good": "as good"}
 """Where an average effect lies, to the group of an answer that says the same."""
 
 

@@ -194,9 +194,11 @@ def effects_note(effects: StudyEffects) -> str:
         said += f"All are undecided, whatever their intervals: {effects.withheld}."
     else:
         said += (
-            f"An effect is decided if its whole interval lies beyond the margin of {effects.margin:g} (grey), or "
-            "within it on both sides."
+            f"Worse, better: the whole interval lies beyond the margin of {effects.margin:g} (grey). As good: it ends "
+            "before the margin for the worse."
         )
+        said += " Within: it lies within the margin on both sides." * bool(effects.interactions)
+    said += " An arrow: further than the axis reaches."
     aliased = any(row.aliases for row in (*effects.main, *effects.interactions))
     return said + " Confounded: the design cannot tell the two apart; the number is of their sum." * aliased
 

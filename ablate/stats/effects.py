@@ -232,8 +232,12 @@ def _by_seed(
 
 def narrowing(seeds: int) -> float:
     """The share of its width to which as many seeds again narrow an interval, if their spread stays the same."""
-    before, after = (special.stdtrit(n - 1, _LEVEL) / math.sqrt(n) for n in (seeds, 2 * seeds))
-    return float(after / before)
+    return reach(2 * seeds) / reach(seeds) / math.sqrt(2)
+
+
+def reach(seeds: int) -> float:
+    """How many standard errors an interval reaches to either side, from a number of seeds fixed beforehand."""
+    return abs(float(special.stdtrit(seeds - 1, _LEVEL)))
 
 
 def _effect(term: Term, estimate: float, by_seed: Mapping[int, float], level: float) -> Effect:

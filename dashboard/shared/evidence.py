@@ -352,14 +352,17 @@ def _scale(answer: Answer, climbs: Climbs) -> None:
         )
 
 
-def show_effects(effects: StudyEffects, most: int, means: Mapping[str, str] = MappingProxyType({})) -> None:
+def show_effects(
+    effects: StudyEffects, most: int, means: Mapping[str, str] = MappingProxyType({}), *notes: str
+) -> None:
     """Show main effects and the `most` largest interactions as rows that are a forest plot, and how to read them.
 
     Args:
         means: Name of an effect to the means that it is the difference of.
+        notes: What else there is to read.
     """
     st.html(effects_table(effects, most, Palette(dark()), image, means))
-    explain(effects_note(effects))
+    explain(effects_note(effects), *notes)
 
 
 def _page(rows: list[tuple[GroupKey, AnswerRow]]) -> list[tuple[GroupKey, AnswerRow]]:

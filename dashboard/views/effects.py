@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +13,7 @@ import streamlit as st
 from ablate.analysis.changes import setting_names, setting_titles, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects, setting_means
 from ablate.analysis.headline import average_sentence, pair_sentences, shows_effects
-from ablate.analysis.numbers import MISSING, decimals_for, fixed, interval_words, plural
+from ablate.analysis.numbers import MISSING, decimals_for, fixed
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.slices import axis_value, varies
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice, positions
@@ -36,6 +36,7 @@ from ablate.render.figures.effects import (
     what_is_left,
 )
 from ablate.render.figures.style import WIDTH, Palette, Spec
+from ablate.stats.effects import reach
 from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.evidence import show_effects, show_headline
@@ -63,6 +64,8 @@ MOST_WHOLE = 30
 """Rows up to which the whole table is shown; longer tables scroll."""
 MOST_ACROSS = 4
 """Parallel axes that a narrow page has room for side by side."""
+FEW_SEEDS = 3
+"""Seeds up to which a reader is told that their number is why intervals are wide."""
 HALF = 0.5
 """Share of an axis on which the best points lie that tells them from others."""
 _OF_ROWS = ("variant", "diverged", "name")
@@ -105,29 +108,33 @@ def _effects(study: str) -> None:
             crossed=True,
         )
         return
-    _headline(study, average_sentence(effects))
+    _headline(study, average_sentence(effects), effects.main)
     means = {row.name: setting_means(*results.compared(study), row) for row in effects.main}
     write = partial(fixed, decimals=decimals_for(effects.margin, ()))
     written = {name: " → ".join(write(of[active].mean) for active in sorted(of)) for name, of in means.items() if of}
-    show_effects(replace(effects, interactions=()), MOST_ROWS, written)
-    left = what_is_left(effects, len(effects.interactions))
-    key = f"Grey: beyond the margin of {effects.margin:g}, on either side. Arrow: further than the axis."
-    st.caption(prose(f"{key} {left}"))
-    how = st.expander("How these are estimated", key="how", on_change="rerun", bind="query-params")
-    if how.open:
-        with how:
-            st.markdown(prose(how_to_read(effects)))
+    if left := what_is_left(effects, len(effects.interactions)):
+        st.caption(prose(left))
+    show_effects(replace(effects, interactions=()), MOST_ROWS, written, how_to_read(effects))
+    if shows_effects(report(study)):
+        show_next_steps(results.answer(study))
     table = effects_table([*effects.ranked(effects.main), *effects.ranked(effects.interactions)], effects)
     draw = partial(draw_effects, effects)
     export(table_files(f"{study}_effects", table) | figure_files(f"{study}_effects", draw), "effects")
 
 
-def _headline(study: str, said: str) -> None:
-    """A sentence on effects where they are the answer of the study, else its answer."""
-    if shows_effects(report(study)):
-        st.markdown(f"**{prose(said)}**")
-    else:
+def _headline(study: str, said: str, rows: Sequence[EffectRow]) -> None:
+    """Sentences on these effects where effects are the answer of the study, else its answer; and why some are open."""
+    if not shows_effects(report(study)):
         show_headline(results.answer(study))
+        return
+    st.markdown(f"**{prose(said)}**")
+    effects, seeds = results.effects(study), len(report(study).baseline.finished)
+    known = effects is not None and not effects.withheld and report(study).rule.schedule is None
+    if known and 1 < seeds <= FEW_SEEDS and any(effects.side(row) == "undecided" for row in rows):
+        st.markdown(
+            f"Intervals are wide because {seeds} seeds say little about noise: they reach {reach(seeds):.1f} standard "
+            f"errors to either side, with {2 * seeds} seeds {reach(2 * seeds):.1f}."
+        )
 
 
 def effects_table(rows: Sequence[EffectRow], effects: StudyEffects) -> pd.DataFrame:
@@ -159,7 +166,7 @@ def _interactions(study: str) -> None:
         st.info(f"{len(effects.main)} settings are too many for a heat map; the table of effects has all pairs.")
         return
     rows = effects.ranked(effects.interactions)
-    _headline(study, " ".join((*pair_sentences(effects), *_why_open(study, effects))))
+    _headline(study, " ".join(pair_sentences(effects)), effects.interactions)
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
     found = {row.name: setting_means(*results.compared(study), row) for row in rows[:MOST_MEANS]}
     if means := {name: of for name, of in found.items() if of}:
@@ -181,16 +188,6 @@ def _interactions(study: str) -> None:
     if shows_effects(report(study)):
         show_next_steps(results.answer(study))
     export(files, "interactions")
-
-
-def _why_open(study: str, effects: StudyEffects) -> Iterator[str]:
-    """How wide the widest interval of an undecided pair is, in a sentence; none if none is undecided."""
-    undecided = (row.bounds for row in effects.interactions if effects.side(row) == "undecided")
-    widest = max(filter(None, undecided), key=lambda ends: ends[1] - ends[0], default=None)
-    if widest is not None:
-        ends = interval_words(*widest, partial(fixed, decimals=decimals_for(effects.margin, ()), sign=True))
-        seeds = plural(len(report(study).baseline.finished), "seed")
-        yield f"With {seeds}, intervals reach from {ends}; the margin is {effects.margin:g}."
 
 
 def _importances(study: str) -> None:

@@ -235,7 +235,7 @@ def test_effects_are_on_a_side_only_where_verdicts_would_be(
     assert found is not None
     sides = {row.name: found.side(row) for row in (*found.main, *found.interactions)}
     if open_to in ("nothing", "seeds added after results"):
-        assert sides == {"a=off": "worse", "b=off": "within", "a=off:b=off": "worse than the sum"}
+        assert sides == {"a=off": "worse", "b=off": "as good", "a=off:b=off": "worse than the sum"}
     else:
         assert set(sides.values()) == {"undecided"}
     drawn = draw_pairs(found, PAPER)
@@ -352,20 +352,21 @@ def test_an_interaction_is_drawn_as_the_means_that_it_is_a_difference_of() -> No
         ((-0.02, 0.2, 0.5), "trials diverged, so one side has no bound"),
         ((None, None, 0.0), "too few trials for an interval"),
         ((0.11, 0.2, 0.0), ""),
-        ((-0.2, 0.05, 0.0), "within the margin or better"),
+        ((-0.2, 0.05, 0.0), "not worse than the sum"),
     ],
 )
 def test_an_effect_without_two_bounds_has_its_reason(
     interval: tuple[float | None, float | None, float], reason: str
 ) -> None:
     low, high, hidden = interval
-    row = EffectRow((("a", "off"),), 0.1, low, high, (), hidden)
+    row = EffectRow((("a", "off"), ("b", "on")), 0.1, low, high, (), hidden)
     found = StudyEffects(
-        "x", "minimize", 0.1, (row,), (), (), False, 0.1, 4, 8, 0, None, 0, (), False, "", {"a=off": "a"}
+        "x", "minimize", 0.1, (), (row,), (), False, 0.1, 4, 8, 0, None, 0, (), False, "", {row.name: "a × b"}
     )
     assert found.open_because(row) == reason
     assert (f"<em>{reason}</em>" in effects_table(found, 9, PAPER)) == bool(reason)
     assert replace(found, withheld="no model beats a bigram").open_because(row) == ""
+    assert (found.side(replace(row, settings=row.settings[:1])) == "as good") == (reason == "not worse than the sum")
     pair = replace(row, settings=(("a", "off"), ("b", "off")), estimate=-0.05)
-    parts = replace(found, main=(), interactions=(pair,), titles={pair.name: "no a × no b"})
-    assert (parts.finding(pair) == "no replacement") == (reason == "within the margin or better")
+    parts = replace(found, interactions=(pair,), titles={pair.name: "no a × no b"})
+    assert (parts.finding(pair) == "no replacement") == (reason == "not worse than the sum")

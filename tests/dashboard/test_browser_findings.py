@@ -127,7 +127,7 @@ def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, A
         assert f"{row['estimate']:+.2f}"[:4] in shown
         assert all(f"confounded with {found['titles'][name]}" in shown for name in row["aliases"])
     assert any(row["aliases"] for row in told), "a fraction of resolution III has aliases"
-    page.main.get_by_text("How these are estimated").click()
+    page.main.get_by_text("How to read this").click()
     page.wait_for_text("diverged count as")
     alias = next(found["titles"][name] for row in told for name in row["aliases"])
     page.check_exports(tmp_path, "crossed_effects", "crossed_effects")

@@ -479,14 +479,15 @@ def test_of_parallel_axes_the_best_mean_is_marked_and_the_table_shows_what_diffe
 
 
 def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:
-    effects = SimpleNamespace(is_worse=lambda change: change > 0, margin=0.4, withheld="")
+    effects = SimpleNamespace(is_worse=lambda change: change > 0, margin=0.4, withheld="", direction="minimize")
+    effects.not_worse = partial(StudyEffects.not_worse, effects)
     side = partial(StudyEffects.side, effects)  # type: ignore[arg-type]
     main, pair = (("a", "off"),), (("a", "off"), ("b", "off"))
     said = [side(EffectRow(of, -1.0, -2.0, -0.5, ())) for of in (main, pair)]
     assert said == ["better", "better than the sum"]
     ends = [(-0.5, -0.1), (-0.3, 0.3), (-0.5, 0.3), (0.41, 0.6)]
     drawn = [side(EffectRow(main, sum(low_high) / 2, *low_high, ())) for low_high in ends]
-    assert drawn == ["undecided", "within", "undecided", "worse"]
+    assert drawn == ["as good", "as good", "as good", "worse"]
     tuned, lost = EffectRow(main, 0.6, 0.5, 0.7, (), fall=0.2, rise=0.1), EffectRow(main, 0.6, 0.5, 0.7, (), hidden=0.5)
     assert tuned.bounds == pytest.approx((0.3, 0.8))
     assert side(tuned) == "undecided", "it may be better at another value than at that tuned for it"

@@ -55,6 +55,7 @@ SIDES: dict[str, Callable[[Palette], Look]] = {
     "better": lambda palette: palette.verdict("better"),
     "worse than the sum": lambda palette: replace(palette.verdict("worse"), mark="triangle-right"),
     "better than the sum": lambda palette: replace(palette.verdict("better"), mark="triangle-left"),
+    "as good": lambda palette: palette.verdict("not worse"),
     "within": lambda palette: palette.verdict("not worse"),
     NO_REPLACEMENT: lambda palette: palette.verdict("not worse"),
     "undecided": lambda palette: palette.verdict("undecided"),

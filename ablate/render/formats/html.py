@@ -336,7 +336,8 @@ def effects_table(
         (f"{two}, beyond the sum of the two{sign}", effects.ranked(effects.interactions)[:most]),
     ]
     rows_of_all = [row for _, rows in groups for row in rows]
-    axis = Axis.around(effects.margin, worse, [*map(_span, rows_of_all)], FURTHER, both=True)
+    reaches = (*FURTHER, 2 * FURTHER[-1])
+    axis = Axis.around(effects.margin, worse, [*map(_span, effects.main or rows_of_all)], reaches, both=True)
     write = partial(fixed, decimals=decimals_for(effects.margin, ()), sign=True)
 
     def title(name: str) -> str:
@@ -348,7 +349,7 @@ def effects_table(
         aliases = "".join(f" <small>confounded with {title(name)}</small>" for name in row.aliases)
         why = f" <em>{reason}</em>" if (reason := effects.open_because(row)) else ""
         ends, at = interval_words(span.low, span.high, write), escape(means.get(row.name, ""))
-        below = "; ".join(filter(None, (f"{side}: {ends}", reason, f"{two_means}: {at}" * bool(at))))
+        below = "; ".join(filter(None, (f"{side}: {ends}", reason, f"mean {at}" * bool(at))))
         return (
             _marked(drawn, side),
             f'{title(row.name)}{aliases}{why}<small class="narrow"> {below}</small>',
