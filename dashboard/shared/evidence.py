@@ -21,7 +21,7 @@ from ablate.analysis.diff import differences
 from ablate.analysis.effects import StudyEffects
 from ablate.analysis.headline import EXTRAPOLATED, MEAN_SCORE, shows_effects
 from ablate.analysis.ladder import Climbs
-from ablate.analysis.numbers import MISSING, fixed, plural
+from ablate.analysis.numbers import MISSING, fixed, new_part, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
 from ablate.analysis.trivial import RULES
@@ -213,7 +213,8 @@ def claim_text(claim: ClaimVerdict, titles: Mapping[str, str]) -> str:
 
 def claim_rows(study_report: StudyReport) -> str:
     """The claims as rows of a verdict and what is claimed; a click on one shows why, by whom, and leads to evidence."""
-    titles, baseline = study_report.titles, study_report.record.baseline
+    titles, baseline, suite = study_report.titles, study_report.record.baseline, answer_of(study_report).suite
+    named = {} if suite is None else {row.variant: new_part(row.words) for row in suite.rows}
 
     def row(claim: ClaimVerdict) -> str:
         task = str(claim.evidence.get("task", ""))
@@ -229,10 +230,19 @@ def claim_rows(study_report: StudyReport) -> str:
         below = "".join(f"<span>{part}</span>" for part in (html_prose(reason), about) if part)
         return (
             f"<li><details><summary><b class='{claim.verdict}'>{claim.verdict}</b> "
-            f"{html_prose(claim.says or claim.id)}</summary>{below}</details></li>"
+            f"{html_prose(claim.says or claim.id)}{_on_task(claim, named)}</summary>{below}</details></li>"
         )
 
     return f'<ul class="claims" aria-label="Claims">{"".join(map(row, study_report.answer.claims))}</ul>'
+
+
+def _on_task(claim: ClaimVerdict, titles: Mapping[str, str]) -> str:
+    """Which variants a claim about one task of a suite compares there, as HTML."""
+    task, names = claim.evidence.get("task"), claim.variants
+    if not task or not names:
+        return ""
+    compared = " against ".join(titles.get(name, name).removesuffix(" (baseline)") for name in names)
+    return f" <small>{html.escape(f'{task}: {compared}')}</small>"
 
 
 MOST = 60

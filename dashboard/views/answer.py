@@ -34,7 +34,7 @@ from ablate.render.figures.axes import (
 from ablate.render.figures.curves import MOST_PANELS, course_panels, rows_with_course
 from ablate.render.figures.effects import draw_means, draw_sides, how_to_read_means, how_to_read_sides
 from ablate.render.figures.laws import draw_laws, has_laws
-from ablate.render.figures.profile import SCORE, matrix, matrix_key, matrix_note, profile
+from ablate.render.figures.profile import SCORE, Form, how_to_read, matrix, matrix_key, matrix_note, profile
 from ablate.render.figures.style import Palette
 from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.latex import paper_table
@@ -64,6 +64,8 @@ ENTRY = Entry("Answer", ":material/gavel:", "This study", 10)
 
 MOST_TOLD = 8
 """Number of variants that diverged or failed that are listed; others are only counted."""
+MOST_CLAIMS = 6
+"""Claims that a phone shows without a click."""
 MOST_AXES = 4
 """Numbers of a search along which its points are drawn."""
 MOST_WHOLE = 30
@@ -107,16 +109,18 @@ def _live(study: str) -> None:
 
 
 def _suite(study_report: StudyReport) -> None:
-    """The tasks of a suite: the matrix of variants and tasks, and the profile."""
+    """The tasks of a suite: the profile, and the matrix of variants and tasks."""
     answer = answer_of(study_report)
-    table = matrix(answer)
-    rows = [row for group in table.groups for row in group]
+    form: Form = "marks" if is_narrow() else "words"
+    rows = [row for group in matrix(answer).groups for row in group]
     told = "; ".join(f"{row[0]} {', '.join(row[1:])}" for row in rows[:20])
-    plain_table(matrix(answer, narrow=is_narrow()), f"{len(rows)} rows of variants, a column for each task")
-    st.caption(prose(matrix_key(answer, narrow=is_narrow())))
-    explain(matrix_note(answer, narrow=is_narrow()), SCORE, names_note(answer))
     on = ", ".join(study_report.tasks)
-    chart(partial(profile, study_report), "profile", f"Scores of the variants on {on}: {told}")
+    with st.container(key="panels-profile"):
+        draw = partial(profile, study_report, width=page_width())
+        chart(draw, "profile", f"Mean score of the variants and their results on {on}: {told}")
+    plain_table(matrix(answer, form), f"{len(rows)} rows of variants, a column for each task")
+    st.caption(prose(f"Lines: 95 % intervals over seeds. Dashed: the trivial baseline. {matrix_key(answer, form)}"))
+    explain(how_to_read(answer), matrix_note(answer, form), SCORE, names_note(answer))
 
 
 def _ladder(study_report: StudyReport) -> None:
@@ -174,8 +178,13 @@ def _claims(study: str) -> None:
     answer = answer_of(study_report)
     show_next_steps(answer)
     if answer.claims:
-        st.header(f"Claims: {answer.claim_counts}", anchor=False)
-        st.html(claim_rows(study_report))
+        said = f"Claims: {answer.claim_counts}"
+        if is_narrow() and len(study_report.answer.claims) > MOST_CLAIMS:
+            place = st.expander(said)
+        else:
+            st.header(said, anchor=False)
+            place = st.container()
+        place.html(claim_rows(study_report))
 
 
 def _block(study: str) -> None:
