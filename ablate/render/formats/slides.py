@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from html import escape
 from typing import Any, Literal
@@ -68,8 +68,6 @@ p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
 .source, .note, footer {{ color: var(--soft); font-size: 1rem; }}
 .sides {{ display: flex; gap: 2rem; flex: 1; min-height: 0; }}
 .text {{ flex: 1 1 0; min-width: 0; font-size: 1.2rem; }}
-.answer {{ font-size: {answer}rem; }}
-.headline {{ font-size: 1.3em; font-weight: 600; line-height: 1.3; }}
 .warning {{ border-left: 0.3rem solid var(--open); padding-left: 0.8rem; }}
 .blocks {{ display: flex; gap: 1.25rem; align-items: flex-start; justify-content: flex-end;
   align-self: center; flex: none; }}
@@ -106,16 +104,20 @@ footer p {{ margin: 0 0 0.15rem; }}
   .blocks figure {{ width: min(100%, 22rem) !important; }}
   .source, .note, footer {{ font-size: 0.875rem; }}
   table.answer {{ font-size: 0.9rem; }}
-  table.answer td {{ height: 2rem; }}
-  table.answer td.change {{ white-space: normal; }}
-  table.answer svg {{ width: 6rem; }}
-  .claims thead, .claims td.change small {{ display: none !important; }}
-  .claims table.answer :is(tbody, td.change) {{ display: block; }}
-  .claims table.answer tr {{ display: flex; flex-wrap: wrap; align-items: center; padding: 0.3rem 0;
+  table.answer :is(thead, tbody) {{ display: block; }}
+  table.answer tr {{ display: grid; grid-template-columns: 1.4rem 1fr auto; align-items: baseline; padding: 0.3rem 0;
     border-bottom: 1px solid var(--rule); }}
-  .claims table.answer td {{ height: auto; border: 0; }}
-  .claims table.answer td.verdict {{ flex: 1; }}
-  .claims table.answer td.change {{ flex: 1 0 100%; order: 1; }}
+  table.answer tr.group {{ display: block; padding-top: 0.7rem; }}
+  table.answer td, table.answer tr td.change {{ height: auto; white-space: normal; }}
+  table.answer tr :is(th, td) {{ border: 0; }}
+  table.answer .verdict span {{ display: none; }}
+  table.answer .interval {{ grid-column: 1 / -1; }}
+  table.answer .interval :is(img, svg) {{ display: block !important; width: 100% !important; height: auto; }}
+  table.answer th small.narrow, table.answer .wide {{ display: none !important; }}
+  .claims thead, .claims td.change small {{ display: none !important; }}
+  .claims table.answer tr {{ grid-template-columns: 1fr auto; }}
+  .claims table.answer td.change {{ grid-column: 1 / -1; order: 1; }}
+  .claims table.answer .interval {{ order: 2; }}
   .claims table.answer .verdict span {{ display: inline; }}
 }}
 @media screen and (prefers-color-scheme: dark) {{
@@ -154,15 +156,14 @@ def slides(findings: Findings, after: str | None = None) -> str:
     report = findings.report
     title = report.record.question or report.record.name
     body = "\n".join((_question(report, title, after), _comparisons(report), _conclusion(findings)))
-    characters = sum(map(len, _answer(report)))
+    letters = len(_answer(report)[0])
     effects, claims = _effects(report), min(len(report.answer.claims), MOST_CLAIMS)
     rows = min(len(rows_of(answer_of(report))), MOST_ROWS) if effects is None else _lines(effects)
     room = min(3.2, 25 / max(1, rows))
     return _PAGE.format(
         title=escape(title),
         body=body,
-        heading=2.2 if len(title) < 90 else 1.8,
-        answer=1.25 if characters < 500 else 1.1 if characters < 850 else 0.95 if characters < 1250 else 0.75,
+        heading=2.2 if letters < 100 else 1.9 if letters < 180 else 1.5 if letters < 320 else 1.2,
         listed=1.25 if rows < 8 else 1.15 if rows < 11 else 1.0 if rows < 13 else 0.85,
         room=f"{room:.2f}",
         interval=min(17.0, 8.4 * room),
@@ -193,22 +194,20 @@ def _question(report: StudyReport, title: str, after: str | None) -> str:
     known = {variant.name: variant for variant in report.record.variants}
     name = after if after in known else shown_variant(report)
     blocks = "" if name is None else _blocks(report, known[report.record.baseline], known[name])
-    source = f'<p class="source">{escape(report.record.source)}</p>' if report.record.source else ""
+    asked = " · ".join(filter(None, (title, report.record.source)))
+    headline, limits = _answer(report)
+    warning = f'<p class="warning">{prose(limits)}</p>' if limits else ""
     return (
-        f'<section>\n<div class="sides">\n<div class="text answer"><h1>{escape(title)}</h1>\n{source}'
-        f"{''.join(_answer(report))}</div>\n{blocks}</div>\n</section>"
+        f'<section>\n<div class="sides">\n<div class="text answer"><p class="source">{escape(asked)}</p>\n'
+        f"<h1>{prose(headline)}</h1>\n{warning}</div>\n{blocks}</div>\n</section>"
     )
 
 
-def _answer(report: StudyReport) -> Iterator[str]:
-    """The headline, what limits it most, and what it rests on, each as a paragraph."""
+def _answer(report: StudyReport) -> tuple[str, str]:
+    """The headline, and what limits it most."""
     answer = answer_of(report, letters=not shows_effects(report))  # which the rows of effects do not explain
-    yield f'<p class="headline">{prose(" ".join(answer.headline))}</p>'
-    warnings = [line.text for line in answer.trust if line.level != "ok"]
-    yield from (f'<p class="warning">{prose(text)}</p>' for text in warnings[:MOST_WARNINGS])
-    yield from (f'<p class="note">{prose(line.text)}</p>' for line in answer.trust if line.level == "ok")
-    if names := names_note(answer, " ".join(answer.headline)):
-        yield f'<p class="note">{prose(names)}</p>'
+    limits = [line.text for line in answer.trust if line.level != "ok"]
+    return " ".join(answer.headline), "; ".join(limits[:MOST_WARNINGS])
 
 
 def _blocks(report: StudyReport, before: VariantRecord, after: VariantRecord) -> str:
@@ -334,7 +333,8 @@ def _made(findings: Findings) -> list[str]:
              for where in findings.environments]  # fmt: skip
     places = {", ".join(filter(None, one)) for one in known}
     commands = {where.command for where in findings.environments} - {""}
-    return [text[:240] for text in (*sorted(places)[:2], *sorted(commands)[:2])]
+    trials = [line.text for line in answer_of(findings.report).trust if line.level == "ok"]
+    return [text[:240] for text in (*trials, *sorted(places)[:2], *sorted(commands)[:2])]
 
 
 def _paragraphs(texts: Iterable[str]) -> str:
