@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -14,11 +15,11 @@ import streamlit as st
 
 from ablate.analysis.answer_rows import answer_sentence
 from ablate.analysis.changes import part_value, part_words, variant_titles
-from ablate.analysis.curves import Axis, Band, Loss, band, band_at, line
+from ablate.analysis.curves import Axis, Band, Loss, band, band_at, heights, line
 from ablate.analysis.diff import differences
 from ablate.analysis.numbers import MISSING, listed
 from ablate.errors import NotFoundError
-from ablate.render.figures.curves import draw_bands
+from ablate.render.figures.curves import draw_bands, outliers
 from ablate.render.figures.style import Palette, Spec, with_equal_decimals
 from ablate.spec.fairness import STEPS
 from ablate.spec.paths import short_path
@@ -56,8 +57,8 @@ ENTRY = Entry("Across studies", ":material/stacked_line_chart:", "All studies", 
 
 BETWEEN = " / "
 """Separator between a study and its variant, in the address."""
-FIRST = 3
-"""Number of variants of the first study that are drawn by default."""
+FIRST, FEW, LEAST = 3, 6, 3
+"""Variants that are drawn by default, up to how many their table stands above, and how many can have a far one."""
 MOST, MOST_COLUMNS = 24, 4
 """Variants that are drawn, and settings that differ which stand beside them."""
 
@@ -210,7 +211,7 @@ def shared_end(sides: list[DrawnVariant]) -> float | None:
 
 
 def finding(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> str:
-    """Which variant has the lowest loss at the last place that all reach, in a sentence; empty if there is none."""
+    """The verdicts on few variants; without any, which has the lowest loss at the last place that all reach."""
     known, at = [side for side in sides if side.band.mean], shared_end(sides)
     if len(known) < 2 or differing(known) or at is None:
         return ""
@@ -219,8 +220,8 @@ def finding(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> str:
     values = with_equal_decimals([first, second])
     last = ", the last that all reach" * any(side.band.x[-1] > at for side in known)
     judged = [side for side in known if side.verdict] if len(known) <= FIRST else []
-    said = [f"{side.name}: {re.sub('^(must stay|can go): ', '', side.verdict)}. " for side in judged]
-    return "".join(one[0].upper() + one[1:] for one in said) + (
+    said = [f"{side.name}: {re.sub('^(must stay|can go): ', '', side.verdict)}." for side in judged]
+    return " ".join(one[0].upper() + one[1:] for one in said) or (
         f"Lowest {LOSSES[loss]} loss at {at:,.4g} {AXES[axis]}{last}: {best}, {values[0]}; next {next_}, {values[1]}"
         f"{', but their seeds overlap' * (low <= high)}."
     )
@@ -252,12 +253,21 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
 
     sides = sorted(sides, key=loss_of)
     ends = [*map(loss_of, sides)]
+    best = None if at is None or differing(sides) else band_at(sides[0].band, at)
+
+    def beside_lowest(side: DrawnVariant) -> str:
+        there = None if best is None or at is None or side is sides[0] else band_at(side.band, at)
+        if best is None or there is None:
+            return "lowest" if best is not None else ""
+        return f"{there[0] - best[0]:+.3f}{', seeds overlap' * (there[1] <= best[2])}"
+
     found = pd.DataFrame(
         {
             "variant": [side.name for side in sides],
             f"{LOSSES[loss]} loss" + (f" at {at:,.4g} {AXES[axis]}" if at is not None else ""): with_equal_decimals(
                 ends
             ),
+            "vs lowest": [*map(beside_lowest, sides)],
             "verdict in its study": [side.verdict or MISSING for side in sides],
             "seeds": [f"{side.band.n}" for side in sides],
             "task": [side.task for side in sides],
@@ -289,6 +299,16 @@ def settings(sides: list[DrawnVariant]) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def far_from_others(bands: Mapping[str, Band]) -> list[str]:
+    """The few bands beside which the others would be flat: they end beyond twice the axis that the others need."""
+    found = outliers(bands)
+    for name, one in bands.items() if len(bands) == LEAST else ():
+        low, high = heights(other for of, other in bands.items() if of != name) or (-math.inf, math.inf)
+        if not 2 * low - high <= one.mean[-1] <= 2 * high - low:
+            found.append(name)
+    return found if len(found) < len(bands) - 1 else []
+
+
 def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, evidence: list[str], *, log_x: bool) -> None:
     known = [side for side in sides if side.band.mean]
     if not known:
@@ -297,21 +317,31 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, evidence: list[str]
     if why := differing(known):
         st.warning(prose(why), icon=":material/warning:")
     at = shared_end(known) if any(side.band.x[-1] != known[0].band.x[-1] for side in known) else None
+    far = far_from_others({side.name: side.band for side in known})
+    places = [st.container(), st.container()]  # of the table, and of the figure
+    with places[len(known) > FEW]:
+        show_grid(grid_of_texts(conditions(known, axis, loss)), "What each variant reaches and what differs")
+        if evidence:
+            st.markdown(f"Evidence: {', '.join(evidence)}")
+
+    ends = "; ".join(f"{side.name} ends at {side.band.mean[-1]:.4g}" for side in known)
 
     def draw(palette: Palette) -> Spec:
         looks = {side.name: palette.look(number) for number, side in enumerate(sides)}
         titles = (AXES[axis], f"{LOSSES[loss]} loss")
         bands = {side.name: side.band for side in known}
-        return draw_bands(bands, looks, palette, titles, height=420, logs=(log_x, False), named=not is_narrow(), at=at)
+        height, named = 300 if is_narrow() else 420, not is_narrow()
+        return draw_bands(
+            bands, looks, palette, titles, height=height, logs=(log_x, False), named=named, at=at, far=far
+        )
 
     ends = "; ".join(f"{side.name} ends at {side.band.mean[-1]:.4g}" for side in known)
-    chart(draw, "across", f"{LOSSES[loss]} loss against {AXES[axis]}: {ends}"[:1000])
     said = "" if why or len(known) < 2 else f"{common(known)} "
     where = "" if at is None else " Numbers are those at the dashed line, the last place that all reach."
-    st.caption(prose(f"{said}Lines: means over seeds; bands: lowest to highest.{where}"))
-    show_grid(grid_of_texts(conditions(known, axis, loss)), "What each variant reaches and what differs")
-    if evidence:
-        st.markdown(f"Evidence: {', '.join(evidence)}")
+    where += " The vertical axis is broken at the dotted lines; its parts have one scale." * bool(far)
+    with places[len(known) <= FEW]:
+        chart(draw, "across", f"{LOSSES[loss]} loss against {AXES[axis]}: {ends}"[:1000])
+        st.caption(prose(f"{said}Lines: means over seeds; bands: lowest to highest.{where}"))
     if len(differ := settings(known)) > MOST_COLUMNS:
         with st.expander(f"{len(differ)} settings differ"):
             show_grid(grid_of_texts(differ), "Settings that differ between the variants")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from statistics import quantiles
 from typing import Any
 
@@ -54,6 +55,8 @@ LATE, LEAST_LATE = 0.4, 4
 PANEL_HEIGHT = 190
 OTHER_AXIS = "own axis"
 """What a panel says whose vertical axis is not that of the others."""
+GAP = 0.03
+"""Share of the height of a panel between the parts of a broken axis."""
 NAME = 34
 """Characters of a name on one line of a legend."""
 
@@ -257,6 +260,7 @@ def draw_bands(
     logs: tuple[bool, bool] = (False, False),
     named: bool = False,
     at: float | None = None,
+    far: Collection[str] = (),
     singles: Sequence[Mapping[str, Any]] = (),
     picks: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Spec:
@@ -271,15 +275,19 @@ def draw_bands(
         logs: Whether the two axes are logarithmic.
         named: Whether lines end in their names, if they are few, instead of a legend.
         at: The last place that all lines reach, the values at which are written there; None: those at the ends.
+        far: Bands that end far from the others: the vertical axis leaves out what lies between.
         singles: Points of single trials: `name`, `trial` (one line through those of a trial, `wide` or not), `x`,
             `mean`, `state` and whatever a click is to give.
         picks: By name of a band, what a click on a point of it is to give; None: a click does nothing.
     """
     limits: tuple[float, float] | None = None
+    axis = list[tuple[float, float]]()
     if whole:
         limits = (0.0, 1.05 * max((high for band in bands.values() for high in band.high), default=1.0) or 1.0)
     elif not logs[1]:
-        limits = heights(bands.values()) or heights(_bands_of(singles))
+        limits = heights(one for name, one in bands.items() if name not in far)
+        axis = _broken(limits, [bands[name].mean[-1] for name in far])
+        limits = (limits if axis else heights(bands.values())) or heights(_bands_of(singles))
     lines = {name: wrapped(name, NAME) for name in (*bands, *(str(row["name"]) for row in singles))}
     highest = sorted(lines, key=lambda name: -bands[name].mean[-1] if name in bands else math.inf)
     shown = {lines[name]: looks[name] for name in highest}
@@ -294,7 +302,7 @@ def draw_bands(
         parts = [mark("line", rows, parts[1]["encoding"], strokeWidth=1.8, interpolate="step-after")]
     target = len(parts) - 1
     if limits is not None and len(bands) <= MOST_ENDS:
-        gap = 13 * (limits[1] - limits[0]) / height
+        gap = 13 * sum(to - begin for begin, to in axis or [limits]) / height
         if at is not None:
             parts += _values_at(bands, at, x, y, gap, palette)
         if at is None or named:
@@ -320,7 +328,33 @@ def draw_bands(
         parts[target]["params"] = [{"name": "picked", "select": {"type": "point", "fields": fields}}]
         zoom = {"type": "interval", "zoom": "wheel![event.shiftKey]"}
         parts[0]["params"] = [{"name": "zoom", "select": zoom, "bind": "scales"}]
-    return layers(parts, height)
+    return layers([*parts, *(_break(y, axis, height, palette) if axis else [])], height)
+
+
+def _broken(limits: tuple[float, float] | None, ends: Sequence[float]) -> list[tuple[float, float]]:
+    """The two parts of an axis that leaves out what lies between its limits and ends far beyond; empty without any."""
+    if limits is None or not ends:
+        return []
+    room = 0.15 * (limits[1] - limits[0])
+    parts = sorted([limits, (min(ends) - room, max(ends) + room)])
+    return parts if parts[0][1] < parts[1][0] else []
+
+
+def _break(y: Spec, axis: Sequence[tuple[float, float]], height: float, palette: Palette) -> list[Spec]:
+    """Make the channel leave out what lies between the two parts of an axis, and draw where it does."""
+    spans = [high - low for low, high in axis]
+    edge = 1 - (1 - GAP) * spans[0] / sum(spans)
+    y["scale"] |= {"domain": [*chain(*axis)], "range": [height * at for at in (1, edge, edge - GAP, 0)]}
+    y["axis"]["values"] = [*chain.from_iterable(_ticks(*part, max(spans)) for part in axis)]
+    return [mark("rule", [{}], {"y": {"datum": at}}, strokeDash=[2, 4], color=palette.grey)
+            for at in (axis[0][1], axis[1][0])]  # fmt: skip
+
+
+def _ticks(low: float, high: float, span: float) -> list[float]:
+    """The places of ticks in a part of an axis, of which a span has about eight."""
+    rough = 10 ** math.floor(math.log10(span / 8))
+    step = next(times * rough for times in (1, 2, 5, 10) if times * rough >= span / 8)
+    return [round(place * step, 12) for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _bands_of(singles: Sequence[Mapping[str, Any]]) -> list[Band]:
