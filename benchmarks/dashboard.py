@@ -174,7 +174,7 @@ _ACTIONS: dict[str, tuple[Callable[[Any], None], ...]] = {
     ),
     "compare": (_choose("Sides", 0), _choose("Sides", 0)),
     "trial": (_choose("Variant", 2), _choose("Seed", 1), _choose("Seed", 0)),
-    "trials": (_choose("Sort by", 5), _tick("Greatest first"), _choose("Sort by", 6)),
+    "trials": (_press("radio", "every trial"), _choose("Sort by", 4), _tick("Greatest first"), _choose("Sort by", 5)),
 }
 
 

@@ -85,7 +85,7 @@ table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
     .judged table.answer .verdict span { display: inline; } }
 .variants { font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 .variants :is(.head, .of, .trial) { display: grid; gap: 0.75rem; align-items: center; min-height: 2rem;
-    padding: 0.1rem 0; grid-template-columns: minmax(0, 1fr) 244px 7.5rem 5rem 5.5rem 3.5rem 5rem;
+    padding: 0.1rem 0; grid-template-columns: minmax(0, 1fr) 244px 7.5rem 5rem 8rem 3.5rem 5rem;
     border-bottom: 1px solid rgba(128, 140, 155, 0.3); }
 .variants .head { font-size: 0.8rem; }
 .variants summary { cursor: pointer; }
@@ -98,6 +98,7 @@ table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
 .variants a { color: inherit; text-decoration-color: rgba(128, 140, 155, 0.8); }
 .variants img { display: block; width: 244px; }
 .variants small.narrow { display: none; }
+.variants .head .number { white-space: normal; }
 @media (max-width: 900px) {
     .variants :is(.head, .of, .trial) { grid-template-columns: minmax(0, 1fr) 6.4rem 3.4rem; gap: 0.3rem; }
     .variants :is(.wide, .strip:empty) { display: none; }

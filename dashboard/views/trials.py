@@ -15,7 +15,7 @@ import streamlit as st
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import OF_VARIANTS, TITLES, AnswerRow, GroupKey
 from ablate.analysis.changes import setting_titles
-from ablate.analysis.numbers import MISSING, count, counted, fixed, listed, plural
+from ablate.analysis.numbers import MISSING, bound_text, count, counted, fixed, listed, plural
 from ablate.render.document import names_note
 from ablate.render.figures.style import DRAWN_AS, Palette
 from ablate.render.formats.html import holds_alone, marked_verdict
@@ -52,7 +52,7 @@ ENTRY = Entry("All trials", ":material/table_rows:", "This study", 80)
 
 ROWS = 200
 """Rows at a time."""
-GROUPED, DESIGN = "variants, by verdict", "order of the design"
+GROUPED, EACH, DESIGN = "by variant", "every trial", "order of the design"
 LESS = ("parameters", "tokens", "FLOP", "attempts", "ended")
 """The last columns but those of settings."""
 DIFFERENCE = "The objective minus that of the baseline with the same seed"
@@ -143,7 +143,7 @@ def found_words(table: pd.DataFrame, known: Mapping[str, Judged], tasks: int) ->
     finished = states.pop(TrialState.FINISHED, 0)
     ended = [f"{finished:,} of {len(table):,} trials finished", *counted(states.items())]
     ended = ended if states else [f"all {plural(len(table), 'trial')} finished"]
-    return f"Beside the baseline{on}: {judged_so}. {listed(ended).capitalize()}."
+    return f"{listed(ended).capitalize()}. Beside the baseline{on}: {judged_so}."
 
 
 def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[str, Judged]) -> None:
@@ -162,8 +162,10 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
             lines = [_line(row, metric, decimals) for row in trials.to_dict("records")]
             groups.append((_head(all_of_it, verdict, metric, decimals, axis), lines if len(all_of_it) > 1 else []))
         st.html(group_table(groups, title, image(axis_svg(axis, Palette(dark()).ink))))
-        with st.expander("How to read this"):
-            st.markdown(prose(f"{how_to_read(judged_here, of)} {names_note(answer(study))}"))
+        st.caption(prose(how_to_read(judged_here, of)))
+        if said := names_note(answer(study)):
+            with st.expander("What the names mean", type="compact"):
+                st.caption(prose(said))
     if scouts.any():
         with st.expander(f"{plural(int(scouts.sum()), 'trial')} that tune or time, and are never compared"):
             lines = [_line(row, metric, decimals, named=True) for row in here[scouts].to_dict("records")]
@@ -174,17 +176,27 @@ def how_to_read(judged_here: Sequence[Judged], of: Answer) -> str:
     """What the numbers of the table are, and those of its marks that these rows have."""
     rows = [row for _, row in judged_here]
     said = (
-        "A circle is a seed minus the baseline's with the same seed, an arrow one beyond the axis; vs baseline is "
-        f"their mean. {of.metric}: "
-        f"{'lower' if of.worse > 0 else 'higher'} is better; ± is half the 95 % interval of the mean over "
-        f"seeds. 95 % bound: what the verdict rests on; the margin is {of.margin:g}."
+        f"○: a seed minus the baseline's with the same seed; an arrow: beyond the axis; shaded: worse by the margin, "
+        f"{of.margin:g}, or more. {of.metric}: {'lower' if of.worse > 0 else 'higher'} is better; ±: half the 95 % "
+        "interval of the mean."
     )
+    if any(key == "undecided" for key, _ in judged_here):
+        said += " Of an undecided variant both bounds are shown."
     if any(map(holds_alone, rows)):
         said += " *: true alone, not jointly with the other verdicts."
     if any(key == "unproven" for key, _ in judged_here):
         said += f" {UNPROVEN}"
     more = next((row.bound_text for row in rows if row.verdict == "undecided" and row.bound_text.startswith("+")), "")
     return said + (f" {more}: about so many more would decide." if more else "")
+
+
+def _bound(row: AnswerRow, margin: float) -> tuple[str, str]:
+    """The bound behind a verdict, of an undecided one both; and how many more seeds may decide that."""
+    if row.verdict != "undecided" or row.low is None or row.high is None:
+        return row.bound_text, ""
+    ends = [bound_text(end, upper=end is row.high, margin=margin)[2:] for end in (row.low, row.high)]
+    further = row.bound_text if row.bound_text.startswith("+") else ""
+    return " to ".join(ends) if math.isfinite(row.low) and math.isfinite(row.high) else "", further
 
 
 def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: int, axis: Axis) -> tuple[str, ...]:
@@ -207,13 +219,14 @@ def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: i
         if interval.low is not None and interval.high is not None:
             mean += f" ± {(interval.high - interval.low) / 2:.{decimals}f}"
     difference = trials[VERSUS].mean() if trials[VERSUS].notna().all() else None
-    name, bound, mark, colour = html.escape(first[VARIANT]), "", "", palette.grey
+    name, bound, further, mark, colour = html.escape(first[VARIANT]), "", "", "", palette.grey
     if first[ROLE] == TrialRole.CONFIRMATION:
         name += " <small>on fresh seeds</small>"
     leads = address("trial", trial=str(first[KEY])) if len(trials) == 1 else ""
     if verdict is not None:
         key, row = verdict
-        difference, bound, colour = row.difference, html.escape(row.bound_text), palette.verdict(DRAWN_AS[key]).colour
+        bound, further = map(html.escape, _bound(row, abs(axis.margin)))
+        difference, colour = row.difference, palette.verdict(DRAWN_AS[key]).colour
         mark = f"{marked_verdict(key, row, palette.verdict)} "
         leads = leads or address(**{WHY: first[NAME]})
     if leads:
@@ -221,13 +234,13 @@ def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: i
     size = MISSING if pd.isna(first["parameters"]) else count(int(first["parameters"]))
     seeds = f"{finished} of {len(trials)}" if finished < len(trials) else f"{finished}"
     short = f"{seeds} finished" if finished < len(trials) else ""
-    told = "bound " * bound.startswith(("≤", "≥")) + bound
-    known = (told, "" if size == MISSING else f"{size} parameters", short)
+    known = (f"bound {bound}" if bound else "", further, "" if size == MISSING else f"{size} parameters", short)
     apart = [float(one) for one in trials[VERSUS].dropna() if math.isfinite(one)]
     drawn = image(seeds_svg(axis, apart, colour=colour, ink=palette.ink)) if apart else ""
     return (
         f'{mark}{name}<small class="narrow"> {" · ".join(filter(None, known))}</small>', drawn, mean,
-        fixed(difference, decimals, sign=True), bound, seeds, size,
+        fixed(difference, decimals, sign=True), bound,
+        f"{seeds} {further.removesuffix(' seeds')}", size,
     )  # fmt: skip
 
 
@@ -314,10 +327,16 @@ def _controls(study: str, table: pd.DataFrame) -> Filter:
     settings = [f"{switch}={setting}" for switch, found in named.items() for setting in found]
     numbers = numeric(table)
     row = st.container(horizontal=True, vertical_alignment="bottom")
-    by = row.selectbox("Sort by", [GROUPED, DESIGN, *map(str, table.columns)], key="by", bind="query-params", width=220)
+    if "by" in st.query_params and "rows" not in st.query_params:
+        st.session_state.setdefault("rows", EACH)  # an address that names the order alone
+    by = row.segmented_control("Rows", [GROUPED, EACH], default=GROUPED, key="rows", bind="query-params", required=True,
+                               label_visibility="collapsed")  # fmt: skip
+    filtering = f"Filter{': on' if any(map(st.query_params.get, FILTERS)) else ''}"
+    filters = row.popover(filtering, icon=":material/filter_alt:", key="filter")
+    if by == EACH:
+        by = row.selectbox("Sort by", [DESIGN, *map(str, table.columns)], key="by", bind="query-params", width=220)
     sorts = by not in (GROUPED, DESIGN)
     descending = sorts and row.toggle("Greatest first", key="desc", bind="query-params")
-    filters = st.expander("Filter", icon=":material/filter_alt:", expanded=any(map(st.query_params.get, FILTERS)))
     first = filters.container(horizontal=True, vertical_alignment="bottom")
     states = first.multiselect(
         "State", [state.value for state in TrialState], key="states", bind="query-params", placeholder="all", width=260
