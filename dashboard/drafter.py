@@ -10,6 +10,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -314,9 +315,23 @@ def _svg(draft: Plain, versus: Plain | None) -> str:
 
 def _pickable(draft: Plain, versus: Plain | None) -> str:
     try:
-        return pickable_svg(draft["model"], None if versus == draft["model"].get("block") else versus)
+        beside = None if versus == draft["model"].get("block") else versus
+        return pickable_svg(draft["model"], beside, [*_varied(draft)])
     except (ValidationError, KeyError):
         return ""
+
+
+def _varied(draft: Plain) -> Iterator[Plain]:
+    """The block with each setting of a switch alone, where that is valid."""
+    block = ModelSpec.model_validate(draft["model"]).model_dump(mode="json")["block"]
+    for switch in draft["switches"].values():
+        for setting in switch.values():
+            paths = setting if isinstance(setting, dict) else {}
+            own = {path: value for path, value in paths.items() if path.startswith("block.")}
+            with suppress(ValidationError, LookupError, TypeError):
+                other = _changed(block, own)
+                BlockSpec.model_validate(other)
+                yield other
 
 
 def _cost(model: Any, space: SpaceSpec | None) -> Plain:

@@ -280,12 +280,14 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
             for word in WORDS:
                 if word in settings:
                     st.caption(escape(f"{word} {settings[word]}"))
+            lines = []
             for setting, paths in _settings(settings)[1:]:
                 said = ", ".join(f"{path}: {json.dumps(value, ensure_ascii=False)}"
                                  for path, value in paths.items() if path not in WORDS)  # fmt: skip
                 words = told.get(name, {}).get(setting, "")
-                path = f"  \n:small[{escape(said)}]" if said else ""
-                st.markdown(f"**{escape(setting)}**{f': {escape(words)}' if words else ''}{path}")
+                path = f"  \n  :small[{escape(said)}]" if said else ""
+                lines.append(f"- **{escape(setting)}**{f': {escape(words)}' if words else ''}{path}")
+            st.markdown("\n".join(lines))
     variants = {
         name: settings
         for name, settings in draft.get("variants", {}).items()
@@ -297,7 +299,7 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
             for name, settings in variants.items():
                 words = (told.get(switch, {}).get(setting) or f"{switch}={setting}"
                          for switch, setting in settings.items() if switch not in WORDS)  # fmt: skip
-                st.markdown(f"**{escape(name)}**: {escape(' + '.join(words))}")
+                st.markdown(f"- **{escape(name)}**: {escape(' + '.join(words))}")
     by_path = st.expander("Add a setting by its path", key="by path", on_change="rerun")
     if by_path.open:
         with by_path:

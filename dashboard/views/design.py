@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -47,17 +48,16 @@ def show() -> None:
     _begin(schema)
     controls, shown = st.columns([3, 2], gap="large")
     with controls:
-        draft, form, brief, block = _controls(schema)
+        draft, form, places = _controls(schema)
     st.session_state[DRAFT] = draft
     st.query_params[SPACE] = st.session_state["space in the address"] = packed(draft)
     text = text_of(draft)
     checked = ask("check", draft, text, st.session_state.get("block at the start")) or {"problems": ["No answer."]}
     form.tell([(path, said) for path, said in checked.get("beside", [])])
-    with block:
-        _picture(draft, schema, checked, form.prefix)
+    _picture(draft, schema, checked, form.prefix, places)
     with shown:
         _validity(checked, draft)
-    with brief if is_narrow() else shown:  # so that a narrow window need not be scrolled to the end of the form
+    with places.brief if is_narrow() else shown:  # below the changes, above the fields that few studies change
         if is_narrow():
             st.markdown(f"**{prose(_brief(checked))}**")
         if not checked["problems"]:
@@ -103,11 +103,23 @@ def _load(draft: Draft) -> None:
     st.session_state[REVISION] = st.session_state.get(REVISION, 0) + 1
 
 
-def _controls(schema: Node) -> tuple[Draft, Form, DeltaGenerator, DeltaGenerator]:
-    """Controls for every part of a space: the draft that they are set to, and their form.
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the form has room for what its draft gives.
 
-    With the places below the question: what it amounts to in a narrow window, and where the block is drawn.
+    Attributes:
+        block: For the drawing of the block.
+        part: For what can be done with the part that was clicked, above the changes.
+        brief: For what it all amounts to in a narrow window, below them.
     """
+
+    block: DeltaGenerator
+    part: DeltaGenerator
+    brief: DeltaGenerator
+
+
+def _controls(schema: Node) -> tuple[Draft, Form, Places]:
+    """Controls for every part of a space: the draft that they are set to, and their form with its places."""
     draft: Draft = dict(st.session_state[DRAFT])
     definitions = schema["space"]["$defs"]
     fields = schema["space"]["properties"]
@@ -121,18 +133,20 @@ def _controls(schema: Node) -> tuple[Draft, Form, DeltaGenerator, DeltaGenerator
         draft["objective"] = {**draft["objective"], "margin": value}
         draft |= _trained(draft, form, definitions, fields)
     draft["question"] = form.control("question", fields["question"], draft.get("question", ""), "question")
-    brief = st.container()
     data = st.expander("Data and task", key="data", on_change="rerun")
     if data.open:
         with data:
             draft |= _task(draft, form, fields)
-    block = st.container()
-    draft |= edit_switches(draft, schema, form.prefix)
+    block, changes = st.columns(2, gap="medium")
+    with changes:
+        part = st.container()
+        draft |= edit_switches(draft, schema, form.prefix)
+    places = Places(block, part, st.container())
     more = st.expander("More: every field of the space", key="more", on_change="rerun")
     if more.open:
         with more:
             draft |= _more(draft, form, schema)
-    return lean(schema["space"], draft, definitions), form, brief, block
+    return lean(schema["space"], draft, definitions), form, places
 
 
 def _trained(draft: Draft, form: Form, definitions: Node, fields: Node) -> Draft:
@@ -198,9 +212,8 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
     if problems:
         st.error("\n".join(f"- {prose(problem)}" for problem in problems), icon=":material/block:")
         return
-    if (
-        checked["variants"] > 1 or not checked["without_effect"]
-    ):  # otherwise the first warning would be that it compares nothing
+    compares = checked["variants"] > 1 or not checked["without_effect"]  # or the first warning is that it does not
+    if compares and not is_narrow():  # where the line below the changes says it
         st.success(f"A valid space: {escape(str(draft['name']))}", icon=":material/check_circle:")
     if warnings := [*checked["without_effect"], *checked["doubts"]]:
         st.warning("\n".join(f"- {prose(line)}" for line in warnings), icon=":material/warning:")
@@ -253,7 +266,7 @@ def how_it_trains(training: Mapping[str, Any]) -> str:
     return f"Each variant is trained for {training['steps']:,} steps with {seeds}, at {rate}."
 
 
-def _picture(draft: Draft, schema: Node, checked: dict[str, Any], prefix: str) -> None:
+def _picture(draft: Draft, schema: Node, checked: dict[str, Any], prefix: str, places: Places) -> None:
     """The drawing of the block beside the initial one, and what can be done with the part that was clicked.
 
     If the block is invalid, the last valid one is shown.
@@ -263,15 +276,14 @@ def _picture(draft: Draft, schema: Node, checked: dict[str, Any], prefix: str) -
     svg = st.session_state.get("last picture")
     if not svg:
         return
-    drawn, offered = st.columns(2, gap="medium")
-    with drawn:
+    with places.block:
         if not checked.get("picked"):
             st.caption("The last valid block:")
         key = f"{prefix}part"
         if part := pick_part(svg, st.session_state.get(key, "")):
             st.session_state[key] = part
             st.rerun()  # so that the part is marked
-    with offered:
+    with places.part:
         part = st.session_state.get(key, "")
         if not part:
             does = "Tap" if is_narrow() else "Click"

@@ -25,6 +25,7 @@ from ablate.spec.block import BlockSpec
 
 _GAP = 2
 """Rows between two boxes."""
+_EXCEPTIONS = "some layers differ"
 _ROUND = 4
 """Columns between a box and the skip round it."""
 
@@ -32,7 +33,7 @@ _ROUND = 4
 def layout(name: str, block: BlockSpec, exceptions: bool = False) -> Drawing:
     """Lay one block out; `exceptions` says that some layers of its model differ."""
     picture = Drawing(name, {})
-    return _lay_out(picture, Slots(block, block), block.arrangement, "some layers differ" * exceptions)
+    return _lay_out(picture, Slots(block, block), block.arrangement, _EXCEPTIONS * exceptions)
 
 
 def compare(old_name: str, old: BlockSpec, new_name: str, new: BlockSpec) -> Drawing:
@@ -41,12 +42,19 @@ def compare(old_name: str, old: BlockSpec, new_name: str, new: BlockSpec) -> Dra
     return _lay_out(picture, Slots(old, new), new.arrangement, "")
 
 
-def lay_out_verdicts(name: str, block: BlockSpec, judged: Sequence[tuple[BlockSpec, Presence]]) -> Drawing:
+def lay_out_verdicts(
+    name: str, block: BlockSpec, judged: Sequence[tuple[BlockSpec, Presence]], exceptions: bool = False
+) -> Drawing:
     """Lay a study's baseline out with the verdicts on its parts, as `JudgedSlots` finds them."""
     slots = JudgedSlots(block, judged)
-    words: dict[Presence, str] = {"needed": "must stay", "dispensable": "can go", "open": "undecided"}
+    words: dict[Presence, str] = {
+        "needed": "must stay",
+        "dispensable": "can go",
+        "open": "undecided",
+        "varied": "varied",
+    }
     legend = {state: word for state, word in words.items() if state in slots.found.values()}
-    return _lay_out(Drawing(name, legend), slots, block.arrangement, "")
+    return _lay_out(Drawing(name, legend), slots, block.arrangement, _EXCEPTIONS * exceptions)
 
 
 def _lay_out(picture: Drawing, slots: Slots, arrangement: str, note: str) -> Drawing:

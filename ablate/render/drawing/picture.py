@@ -10,9 +10,9 @@ from ablate.spec.base import Kinded
 from ablate.spec.block import BlockSpec, GainSpec
 from ablate.spec.convolution import ConvolutionSpec
 
-Presence = Literal["kept", "removed", "added", "needed", "dispensable", "open"]
-"""Beside another block: in both, only in the other, or only in this one (or another than there). The last three are the
-verdicts of a study on a part of its baseline: needed, not needed, undecided."""
+Presence = Literal["kept", "removed", "added", "needed", "dispensable", "open", "varied"]
+"""Beside another block: in both, only in the other, or only in this one (or another than there). Then the verdicts of a
+study on a part of its baseline: needed, not needed, undecided; and that a study will vary it."""
 
 
 @dataclass(frozen=True, slots=True)

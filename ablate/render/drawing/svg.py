@@ -74,8 +74,9 @@ VERDICTS: dict[Presence, tuple[str, str]] = {
     "needed": ("#8f2c00", "#ea7c33"),
     "dispensable": ("#007a8c", "#0ebe81"),
     "open": ("#8a6d00", "#f2c342"),
+    "varied": ("#0067a3", "#7cc4f0"),
 }
-"""The colours of verdicts on light and on dark pages, which are those of every figure."""
+"""The colours of verdicts on light and on dark pages, which are those of every figure, and of what is varied."""
 
 
 def _verdict_styles(dark: bool) -> str:
@@ -243,20 +244,26 @@ def stored_svg(
     return to_svg(compare(other, BlockSpec.model_validate(old["block"]), name, block), titled=titled, neutral=neutral)
 
 
-def pickable_svg(model: Mapping[str, Any], versus: Mapping[str, Any] | None = None) -> str:
+def pickable_svg(
+    model: Mapping[str, Any], versus: Mapping[str, Any] | None = None, varied: Sequence[Mapping[str, Any]] = ()
+) -> str:
     """The picture of a block whose parts can be picked (`to_svg`), without a title.
 
     Args:
         model: The plain model.
         versus: A plain block to compare it with.
+        varied: Plain blocks of its variants; without `versus` the parts that they lack or replace are marked.
 
     Raises:
-        ValidationError: The block is not valid.
+        ValidationError: A block is not valid.
     """
     block = BlockSpec.model_validate(model["block"])
     if versus is None:
-        return to_svg(layout("block", block, bool(model.get("exceptions"))), titled=False, pickable=True)
-    return to_svg(compare("start", BlockSpec.model_validate(versus), "block", block), titled=False, pickable=True)
+        others = [BlockSpec.model_validate(other) for other in varied]
+        drawn = lay_out_verdicts("block", block, [(other, "varied") for other in others], bool(model.get("exceptions")))
+    else:
+        drawn = compare("start", BlockSpec.model_validate(versus), "block", block)
+    return to_svg(drawn, titled=False, pickable=True)
 
 
 def judged_svg(name: str, model: Mapping[str, Any], judged: Sequence[tuple[Mapping[str, Any], str]]) -> str:
