@@ -418,5 +418,6 @@ def _mean(values: Mapping[int, float]) -> float | None:
 def _parallel_caption(table: pd.DataFrame) -> str:
     """What the parallel axes show, in words."""
     lost = int((table["diverged"] > 0).sum())
-    said = f"A line for each of {len(table)} variants; {'white' if dark() else 'black'}: the baseline, orange: the best"
-    return f"{said} of the others{f', dashed: {lost} diverged' if lost else ''}."
+    paper = "pale" if dark() else "dark"
+    said = f"A line for each of {len(table)} variants, {paper} where it is best; {'white' if dark() else 'black'}: the "
+    return f"{said}baseline, orange: the best of the others{f', dashed: {lost} diverged' if lost else ''}."

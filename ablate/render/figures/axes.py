@@ -50,7 +50,7 @@ LETTER, LINE = 6.0, 12
 ROOM_DOWN, STEP_DOWN = 12, 60
 """Letters on a line of a label, and pixels from one axis to the next, where they lie below each other."""
 FEW = 6
-"""Values of a numeric axis among parallel ones that are all written; along more there are round numbers."""
+"""Values of a numeric axis among parallel ones that are all written; of more both ends, and those that stand out."""
 MOST_NAMED = 20
 """Parallel lines that all end in their names."""
 APART = 0.15
@@ -301,13 +301,13 @@ def draw_parallel(
 ) -> Spec:
     """Parallel coordinates: an axis for each switch and quantity, a line through them for each variant.
 
-    Where the axis of the colours is the last one, the lines end in their names: all of them where they are few, and
-    on a narrow page only those that stand out. What lies far off the others stands at an end of this axis.
+    The lines end in their names: all of them where they are few, else and on a narrow page only those that stand out.
+    What lies far off the others stands at an end of the axis of the colours.
 
     Args:
         columns: Name of an axis to a value for each variant; words are in order of first occurrence.
-        coloured: The axis, of numbers, whose values colour the lines; a line that has none is dashed, in grey, and
-            does not reach this axis.
+        coloured: The last axis, of numbers, whose values colour the lines; a line that has none is dashed, in grey,
+            and does not reach this axis.
         variants: Their names, shown where the pointer is.
         wide: The places of the variants whose lines are wide, in the colour of text.
         best: The place of another variant whose line is wide, in a colour of its own.
@@ -319,7 +319,7 @@ def draw_parallel(
     lines = 0 if down else max(title.count("\n") for title in titles)
     if not down:
         titles = ["\n" * (lines - title.count("\n")) + title for title in titles]  # all end above their axes
-    low, high, cut = near_range(columns[coloured])
+    low, high, _ = near_range(columns[coloured])
     near = [min(max(v, low), high) if isinstance(v, int | float) else None for v in columns[coloured]]
     drawn = {**columns, coloured: near}
     places = {title: positions(column) for title, column in zip(titles, drawn.values(), strict=True)}
@@ -331,39 +331,43 @@ def draw_parallel(
     ]  # fmt: skip
     stand_out = [line for line in (best, *wide) if line is not None]
     last = {"axis": titles[[*columns].index(coloured)]}
-    ends = [end | last for end in _line_ends(near, columns[coloured], variants, stand_out, width)] if variants else []
+    named = _line_ends(near, columns[coloured], variants, stand_out, width, down=down) if variants else []
+    ends = [end | last for end in named]
+    tone = {best: palette.look(1).colour}
     ticks: list[dict[str, Any]] = [
-        {"axis": title, "at": height, "text": text, "align": _align(height) if down else "left"}
+        {"axis": title, "at": height, "text": text, "tone": tone.get(line, palette.ink), "line": line}
         for title, (name, column) in zip(titles, drawn.items(), strict=True)
-        for height, text in (
-            _beyond(column, columns[name], ends)
-            if name == coloured and (ends or cut)
+        for height, text, line in (
+            _ends(column, columns[coloured])
+            if name == coloured
             else _ticks(column, room, APART * (4 if down else 1), stand_out)
         )
     ]
     head = {"grid": False, "title": None, "domain": False, "ticks": False, "labelAngle": 0, "labelOverlap": False,
             "labelPadding": 6 + LINE * lines, "orient": "left" if down else "top"}  # fmt: skip
-    places_of: Spec = {"domain": titles, "padding": 0.5}
+    places_of: Spec = {"type": "point", "domain": titles, "padding": 0.5}
     if ends and not down:  # as much room as the longest name takes
-        longest = 10 + LETTER * max(len(end["text"]) for end in ends)
-        places_of |= {"padding": 0, "range": [40, {"expr": f"max(width / 2, width - {longest:g})"}]}
+        longest = 10 + LETTER * max(len(line) for end in ends for line in end["text"].split("\n"))
+        first = [titles[0], *(tick["text"] for tick in ticks if tick["axis"] == titles[0])]
+        half = LETTER / 2 * max(len(line) for text in first for line in text.split("\n"))
+        right = max(longest, LETTER / 2 * max(map(len, titles[-1].split("\n"))))
+        places_of |= {"padding": 0, "range": [half, {"expr": f"max(width / 2, width - {right:g})"}]}
     axis = {"field": "axis", "type": "nominal", "sort": None, "scale": places_of, "axis": head}
-    at = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.03, 1.08]}}
+    at = {"field": "at", "type": "quantitative", "axis": None,
+          "scale": {"domain": [-0.03, 1.03] if down else [-0.07, 1.07]}}  # fmt: skip
     x, y = (at, axis) if down else (axis, at)
     # The lowest values stand out on either paper.
     scheme = {"scheme": {"name": "cividis", "extent": [0.5, 1] if palette.dark else [0, 0.8]}}
-    key = {"title": coloured.partition(" (")[0], "orient": "bottom", "direction": "horizontal", "gradientLength": 160}
-    colour = {"field": "value", "type": "quantitative", "scale": scheme | {"reverse": palette.dark},
-              "legend": key if len(set(near) - {None}) > 1 else None}  # fmt: skip
+    colour = {"field": "value", "type": "quantitative", "scale": scheme | {"reverse": palette.dark}, "legend": None}
     tip = [{"field": key, "title": key} for key in ("variant", "axis", "said")]
     along = {"x": x, "y": y, "detail": {"field": "line"}, "order": {"field": "order"}, "tooltip": tip}
     lost = [row for row in rows if row["value"] is None]
     known = [row for row in rows if row["value"] is not None]
-    tone = {best: palette.look(1).colour}
     others = [of] if (of := [end for end in ends if not end["marked"]]) else []
     return layers(
         [
-            mark("rule", [{"axis": title} for title in titles], {"y" if down else "x": axis}, color=palette.grey),
+            mark("rule", [{"axis": title, "at": 0, "to": 1} for title in titles],
+                 {"x": x, "y": y, "x2" if down else "y2": {"field": "to"}}, color=palette.grey),
             mark("line", [row for row in known if row["line"] not in (*wide, best)], {**along, "color": colour},
                  opacity=0.85, strokeWidth=1.6),
             None if best is None else mark("line", [row for row in known if row["line"] == best], along,
@@ -371,15 +375,17 @@ def draw_parallel(
             mark("line", [row for row in known if row["line"] in wide], along, color=palette.ink, strokeWidth=2.8),
             mark("line", lost, along, color=palette.grey, strokeDash=[3, 3], opacity=0.8) if lost else None,
             *(
-                mark("text", [tick for tick in ticks if (tick["text"].count("\n"), tick["align"]) == kind],
-                     {"x": x, "y": y, "text": {"field": "text"}}, align=kind[1],
-                     dx={"left": 4, "center": 0, "right": -4}[kind[1]], dy=-8 - LINE * kind[0], fontSize=11, **halo)
-                for halo in ({"stroke": palette.ground, "strokeWidth": 6, "strokeJoin": "round"}, {})
-                for kind in sorted({(tick["text"].count("\n"), tick["align"]) for tick in ticks})
+                mark("text", [tick for tick in ticks if _beside(tick, down=down) == place],
+                     {"x": x, "y": y, "text": {"field": "text"},
+                      **({} if halo else {"color": {"field": "tone", "type": "nominal", "scale": None}})},
+                     **dict(place), fontSize=11, **halo)
+                for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {})
+                for place in dict.fromkeys(_beside(tick, down=down) for tick in ticks)
             ),
             *(
                 mark("text", of, {"x": x, "y": y, "text": {"field": "text"}}, fontSize=11,
-                     **({"align": _align(of[0]["at"]), "dy": 12 + 13 * row} if down else {"align": "left", "dx": 8}),
+                     **({"align": _align(of[0]["at"]), "dy": 12 + 13 * row} if down
+                        else {"align": "left", "dx": 8, "dy": -LINE * of[0]["text"].count("\n")}),
                      **({"fontWeight": "bold", "color": tone.get(of[0]["line"], palette.ink)} if of[0]["marked"]
                         else {}))
                 for row, of in enumerate([*others, *([end] for end in ends if end["marked"])])
@@ -389,41 +395,47 @@ def draw_parallel(
     )  # fmt: skip
 
 
-def _line_ends(
-    drawn: Column, column: Column, variants: Sequence[str], marked: Sequence[int], width: float
-) -> list[dict[str, Any]]:
-    """The value of each line and its name, moved apart along its axis; where there are many, of the marked ones.
+def _beside(tick: Mapping[str, Any], *, down: bool) -> tuple[tuple[str, Any], ...]:
+    """Where a label stands beside its place on an axis: beyond the ends of one that goes up, else on its right."""
+    above = -8 - LINE * tick["text"].count("\n")
+    weight = "normal" if tick["line"] is None else "bold"
+    if down:
+        align = _align(tick["at"])
+        look = {"align": align, "dx": {"left": 4, "center": 0, "right": -4}[align], "dy": above}
+    elif 0 < tick["at"] < 1:
+        look = {"align": "left", "dx": 7, "dy": 4 + above // 2}
+    else:
+        look = {"align": "center", "dy": above if tick["at"] else 16}
+    return (*look.items(), ("fontWeight", weight))
 
-    On a narrow page the two marked ones are `best` and `baseline`.
+
+def _line_ends(
+    drawn: Column, column: Column, variants: Sequence[str], marked: Sequence[int], width: float, *, down: bool
+) -> list[dict[str, Any]]:
+    """The value of each line and its name, moved apart along its axis.
+
+    Where there are many, and on a narrow page, of the marked ones alone: `best` and `baseline`.
     """
     narrow, places = width < WIDTH, positions(drawn)
     few = len(variants) <= MOST_NAMED and not narrow
     lines = [line for line in range(len(variants)) if (few or line in marked) and places[line] is not None]
     values = with_equal_decimals(_numbers([column[line] for line in lines]))
     short = {line: "best" if at == 0 and len(marked) > 1 else "baseline" for at, line in enumerate(marked)}
-    names = [short[line] if narrow else variants[line] for line in lines]
-    room = int(width / 2 / LETTER) - 8
-    shown: list[dict[str, Any]] = [
-        {"at": places[line], "line": line, "marked": line in marked,
-         "text": f"{value} {name if len(name) <= room else f'{name[: room - 1]}…'}"}
-        for line, value, name in zip(lines, values, names, strict=True)
-    ]  # fmt: skip
-    moved = spread([end["at"] for end in shown], 0.04)
-    return [end | {"at": at} for end, at in zip(shown, moved, strict=True)]
+    room, gap = int(width / 2 / LETTER) - 8, "\n" if narrow and not down else " "
+    names = [variants[line] if few else short[line] for line in lines]
+    names = [name if len(name) <= room else f"{name[: room - 1]}…" for name in names]
+    moved = spread([places[line] for line in lines], 0.09 if gap == "\n" else 0.04)
+    return [
+        {"at": at, "line": line, "marked": line in marked, "text": f"{value}{gap}{name}"}
+        for at, line, value, name in zip(moved, lines, values, names, strict=True)
+    ]
 
 
-def _beyond(drawn: Column, column: Column, ends: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
-    """What is written at the ends of an axis beyond which values stand, where no line ends in its own value.
-
-    Args:
-        ends: What lines end in.
-    """
+def _ends(drawn: Column, column: Column) -> list[tuple[float, str, None]]:
+    """What is written at the ends of an axis, beyond which values may lie."""
     (low, high), known = (min(_numbers(drawn)), max(_numbers(drawn))), _numbers(column)
-    said = {0.0: f"{'≤ ' * (min(known) < low)}{low:.4g}", 1.0: f"{'≥ ' * (max(known) > high)}{high:.4g}"}
-    free = [at for at in said if all(abs(end["at"] - at) > APART for end in ends)]
-    taken = [*(end["at"] for end in ends), *free]
-    between = [tick for tick in _round_ticks(drawn, APART / 2) if all(abs(tick[0] - at) > APART / 2 for at in taken)]
-    return [(at, said[at]) for at in free if " " in said[at] or not ends] + between
+    ends = f"{'≤ ' * (min(known) < low)}{low:.4g}", f"{'≥ ' * (max(known) > high)}{high:.4g}"
+    return [(at, said, None) for at, said in zip((0.0, 1.0), ends, strict=low < high)]
 
 
 def near_range(column: Column) -> tuple[float, float, bool]:
@@ -468,48 +480,30 @@ def positions(column: Column) -> list[float | None]:
     return [(next(scaled) - low) / width if isinstance(v, int | float) and v == v else None for v in column]
 
 
-def _round_ticks(column: Column, apart: float) -> list[tuple[float, str]]:
-    """Round numbers along an axis of many values, so far `apart`; none along one of few, whose values are written."""
-    numbers = sorted(set(_numbers(column)))
-    if len(numbers) <= FEW:
-        return []
-    low, high = numbers[0], numbers[-1]
-    if is_logarithmic(tuple(numbers)):
-        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        found = [digit * 10.0**decade for digit in (1, 3) for decade in decades]
-        places = {value: math.log(value / low) / math.log(high / low) for value in found}
-    else:
-        rough = (high - low) / 4
-        unit = 10.0 ** math.floor(math.log10(rough))
-        step = next(size * unit for size in (1, 2, 5, 10) if size * unit >= rough)
-        found = [step * count_ for count_ in range(math.ceil(low / step), math.floor(high / step) + 1)]
-        places = {value: (value - low) / (high - low) for value in found}
-    ticks: dict[float, float] = {}
-    for value, place in places.items():
-        if 0 <= place <= 1 and all(abs(place - other) > apart for other in ticks):
-            ticks[place] = value
-    return [(place, f"{value:,.10g}") for place, value in sorted(ticks.items())]
-
-
-def _ticks(column: Column, room: int, apart: float, stand_out: Sequence[int]) -> list[tuple[float, str]]:
+def _ticks(column: Column, room: int, apart: float, stand_out: Sequence[int]) -> list[tuple[float, str, int | None]]:
     """What is written beside an axis: every word, in lines of `room` letters, or values that are so far `apart`.
 
     Args:
         stand_out: The places of variants whose values are written before those of others, after both ends.
+
+    Returns:
+        Places along the axis, texts, and which variant's value it is if it is that of one that stands out.
     """
     if words := _words(column):
         shown = [wrapped(word.replace("_", " "), room) for word in words]
-        return [(place / max(1, len(words) - 1), word) for place, word in enumerate(shown)]
-    if found := _round_ticks(column, apart):
-        return found
-    known = [(place, value) for place, value in zip(positions(column), column, strict=True)
-             if place is not None and isinstance(value, int | float)]  # fmt: skip
-    first = [of for line in stand_out if (of := (positions(column)[line], column[line])) in known]
-    ticks: dict[float, float] = {}
-    for place, value in (*sorted(known)[:1], *sorted(known)[-1:], *first, *sorted(known)):
+        return [(place / max(1, len(words) - 1), word, None) for place, word in enumerate(shown)]
+    places = positions(column)
+    known = sorted((place, value, None) for place, value in zip(places, column, strict=True)
+                   if place is not None and isinstance(value, int | float))  # fmt: skip
+    marked = [(places[line], column[line], line) for line in stand_out if places[line] is not None]
+    ticks: dict[float, tuple[float, int | None]] = {}
+    for place, value, line in (*known[:1], *known[-1:], *marked, *(known if len(set(known)) <= FEW else [])):
         if all(abs(place - other) > apart for other in ticks):
-            ticks[place] = value
-    return [(at, count(round(value)) if value >= 10_000 else f"{value:.3g}") for at, value in sorted(ticks.items())]
+            ticks[place] = value, line
+    return [
+        (at, count(round(value)) if value >= 10_000 else f"{value:.3g}", line)
+        for at, (value, line) in sorted(ticks.items())
+    ]
 
 
 FIGURES = {
