@@ -15,6 +15,7 @@ from ablate.processes import keep_printing
 from ablate.serving import FORWARDED, LOOPBACK, host_name
 
 sys.path.append(str(Path(__file__).parents[1]))  # where the package `dashboard` is
+from dashboard.shared.machine import watch_machine
 from dashboard.shared.store import options
 
 _ADDRESS = b'<head><script>window.__streamlit = {BACKEND_BASE_URL: new URL(".", window.location.href).href}</script>'
@@ -99,4 +100,5 @@ class ServerAddress:
 
 
 keep_printing()
+watch_machine()
 app = App(Path(__file__).with_name("app.py"), middleware=[Middleware(OwnPages), Middleware(ServerAddress)])

@@ -18,7 +18,7 @@ from ablate.analysis.curves import Band
 from ablate.analysis.numbers import MISSING, count, duration, plural, scaled
 from ablate.analysis.status import Status, StudyStatus, WorkerFailure, WorkerLoad, read_workers, status_of
 from ablate.render.figures.curves import draw_bands
-from ablate.render.figures.style import Palette, Spec
+from ablate.render.figures.style import Palette, Spec, layers, mark, number
 from ablate.store.records import RunningTrial
 from dashboard.shared.exports import (
     Card,
@@ -28,12 +28,12 @@ from dashboard.shared.exports import (
     export,
     figure_files,
     grid_of_texts,
-    is_narrow,
     show_grid,
     show_table,
     table_files,
 )
 from dashboard.shared.frame import STUDY, address, chosen_study, link
+from dashboard.shared.machine import history, sample
 from dashboard.shared.results import answer
 from dashboard.shared.running import last_run, show_next_steps, stop_button
 from dashboard.shared.store import LIVE, ended, location, stamp, store, studies, summary
@@ -46,8 +46,8 @@ ENTRY = Entry("Now running", ":material/dns:", "All studies", 140)
 MOST_LINKS, UNPLACED = 6, "waits for a worker"
 UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 """Seconds in each unit of the time axis; the first unit that the whole range exceeds is used."""
-MOST_LAST, GIB = 3, 2.0**30
-"""Studies that ran last and are shown."""
+MOST_LAST, LEAST_SAMPLES, SHORTEST, GIB = 3, 3, 5.0, 2.0**30
+"""Studies that ran last and are shown; samples of the machine that make a line, and minutes of its shortest axis."""
 MOST_DEVICES, MOST_POINTS = 12, 300
 """Maximum numbers of lines in the figure of throughput, and of points in each."""
 
@@ -81,6 +81,7 @@ def _live(study: str, driven: Sequence[str]) -> None:
         _driven(one, status)
     if status.studies:
         _running(status)
+        _machine(idle=False)
         st.header(f"Where trials of {escape(driven[-1])} ran", anchor=False)
         _past(driven[-1])
     else:
@@ -92,7 +93,7 @@ def _idle(study: str, status: Status) -> None:
     st.markdown("**No study runs now.**")
     show_next_steps(answer(study), f"Continue {study}")
     link("design", "Design another study")
-    _machine()
+    _machine(idle=True)
     st.header("What ran last", anchor=False)
     found = []
     for one in studies()[:MOST_LAST]:
@@ -106,18 +107,46 @@ def _idle(study: str, status: Status) -> None:
     cards(found, "What ran last")
 
 
-def _machine() -> None:
-    """What the machine of the dashboard has for a study that is started here."""
-    memory, load, cores = psutil.virtual_memory(), psutil.getloadavg()[0], psutil.cpu_count() or 1
+def _machine(*, idle: bool) -> None:
+    """The load and the memory of the machine of the dashboard, over the last hour as far as the server has seen it.
+
+    Args:
+        idle: Whether no study runs here.
+    """
+    now, cores, whole = sample(), psutil.cpu_count() or 1, psutil.virtual_memory().total
     st.header(f"This machine, {escape(platform.node())}", anchor=False)
-    bars = st.columns(3, gap="xxsmall" if is_narrow() else "large")
-    bars[0].progress(min(1.0, load / cores), f"**Load** {load:.1f} on {plural(cores, 'core')}")
-    used, whole = memory.total - memory.available, memory.total
-    bars[1].progress(used / whole, f"**Memory** {used / GIB:.1f} of {whole / GIB:.1f} GiB used")
-    disk = psutil.disk_usage(".")
-    bars[2].progress(disk.used / disk.total, f"**Disk** {disk.free / GIB:.0f} GiB free")
-    if load > cores:
-        st.caption("Other programs keep it busy, so training would take longer.")
+    past, columns = history(), st.columns(2, gap="large")
+    with columns[0]:
+        loads = [(one.at, one.load) for one in past]
+        _use(f"**Load** {now.load:.1f} on {plural(cores, 'core')}", plural(cores, "core"), now.load, cores, loads)
+    with columns[1]:
+        used = [(one.at, one.used / GIB) for one in past]
+        told = f"**Memory** {now.used / GIB:.1f} of {whole / GIB:.1f} GiB used"
+        _use(told, f"{whole / GIB:.1f} GiB", now.used / GIB, whole / GIB, used)
+    busy = "Other programs keep it busy, so training would take longer. " * (idle and now.load > cores)
+    st.caption(f"{busy}{psutil.disk_usage('.').free / GIB:.0f} GiB of disk free.")
+
+
+def _use(told: str, limit: str, now: float, whole: float, past: Sequence[tuple[float, float]]) -> None:
+    """How much of the whole is used: a line over time with this limit, or a bar before there are samples."""
+    if len(past) < LEAST_SAMPLES:
+        st.progress(min(1.0, now / whole), told)
+        return
+    st.markdown(told)
+    end = past[-1][0]
+    rows = [{"ago": (end - at) / 60, "used": used} for at, used in past]
+    span = max(SHORTEST, rows[0]["ago"])
+
+    def draw(palette: Palette) -> Spec:
+        x = number("ago", "minutes ago", domain=(span, 0), axis={"tickCount": 5})
+        top = 1.15 * max(whole, *(row["used"] for row in rows))
+        y = number("used", domain=(0, top), axis={"tickCount": 4})
+        area = mark("area", rows, {"x": x, "y": y}, color=palette.look(5).colour, opacity=0.3, line=True)
+        at = {"y": {"datum": whole}}
+        named = mark("text", [{"limit": limit}], {**at, "text": {"field": "limit"}}, align="left", x=3, dy=-7)
+        return layers([area, mark("rule", [{}], at, strokeDash=[4, 3]), named], 110)
+
+    chart(draw, f"use-{limit}", f"{told.replace('*', '')}, over the last {rows[0]['ago']:.0f} minutes")
 
 
 def _running(status: Status) -> None:

@@ -25,6 +25,7 @@ from ablate.roles import TrialRole
 from ablate.store import Recording, TrialState, VariantRecord
 from ablate.store.records import DesignTraits
 from dashboard.shared.evidence import baseline_of
+from dashboard.shared.machine import Sample
 from dashboard.shared.results import KEY, NAME, STATE, VARIANT, VERSUS, Filter, filtered, switches, trial_table
 from dashboard.views.trials import how_to_read
 
@@ -361,7 +362,9 @@ def test_usage_of_a_trial_is_the_means_and_peaks_of_its_samples(tmp_path: Path, 
     assert expected.isdisjoint(one.value for one in bare.markdown), "a trial without samples has no such part"
 
 
-def test_trials_that_ended_are_counted_from_the_start_of_the_first_one(tmp_path: Path, shown: Shown) -> None:
+def test_trials_that_ended_are_counted_from_the_start_of_the_first_one(
+    tmp_path: Path, shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended = [Ended("baseline", 0, 1.0, took=30.0), Ended("baseline", 1, 1.0, took=120.0)]
     write_study(tmp_path / "s.db", "s", variants_of({"baseline": 10}), ended)
     page = shown("cluster", tmp_path / "s.db", study="s", past="true")
@@ -375,6 +378,10 @@ def test_trials_that_ended_are_counted_from_the_start_of_the_first_one(tmp_path:
     assert "times add up to 18 s." in told, "less than that: one after the other"
     (last,) = [one.proto.body for one in page.main if one.type == "html" and "What ran last" in one.proto.body]
     assert re.search(r"answer\?study=s.*2 of 2 trials ended, the last .* ago", last)
+    past = [Sample(60.0 * minute, minute, 2**30) for minute in range(8)]
+    monkeypatch.setattr("dashboard.shared.machine._SAMPLES", past)
+    load, _ = figures(shown("cluster", tmp_path / "s.db", study="s"))
+    assert [(row["ago"], row["used"]) for row in rows(marks(load, "area")[0])] == [(7 - n, n) for n in range(8)]
 
 
 def test_the_page_shows_the_slides(tmp_path: Path, shown: Shown) -> None:

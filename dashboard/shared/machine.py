@@ -1,0 +1,53 @@
+"""The load and the memory of this machine over the last hour, sampled while the server runs."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from threading import Thread
+
+import psutil
+
+EVERY, KEPT = 10.0, 360
+"""Seconds between two samples, and how many are kept: those of an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the machine did at a time.
+
+    Attributes:
+        at: Seconds since the epoch.
+        load: Processes that ran or waited for a core, over the last minute.
+        used: Bytes of memory.
+    """
+
+    at: float
+    load: float
+    used: int
+
+
+_SAMPLES: deque[Sample] = deque(maxlen=KEPT)
+
+
+def sample() -> Sample:
+    """What the machine does now."""
+    memory = psutil.virtual_memory()
+    return Sample(time.time(), psutil.getloadavg()[0], memory.total - memory.available)
+
+
+def history() -> list[Sample]:
+    """The samples, the oldest first; empty unless `watch_machine` was called."""
+    return list(_SAMPLES)
+
+
+def watch_machine() -> None:
+    """Take samples until the process ends."""
+
+    def watch() -> None:
+        while True:
+            _SAMPLES.append(sample())
+            time.sleep(EVERY)
+
+    Thread(target=watch, daemon=True, name="machine").start()
