@@ -183,7 +183,7 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
         else:
             yield "No combination is shown to beat the baseline."
             both = f"{report.metric} {own} {on}, the baseline {other}"
-            yield f"The best of {others}, {words}, has {both}: {_beats(shown, report)}."
+            yield f"The one chosen of {others}, {words}, has {both}: {_beats(shown, report)}."
     else:
         yield f"{said}, {report.metric} {fixed(means[name], decimals)}{beside}; not confirmed on fresh seeds."
 

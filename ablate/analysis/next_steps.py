@@ -237,7 +237,7 @@ def _why_none(report: StudyReport) -> str:
     beyond = ", beyond any schedule" if scheduled else ""
     units = unit if each == ["1"] else f"{unit}s"
     if report.record.traits.finds_best and not needed:
-        return f"keep the baseline: to tell the best point from it, {each[0]} more {units} would be needed"
+        return f"keep the baseline: to tell the chosen point from it, {each[0]} more {units} would be needed"
     many = plural(left.undecided, "undecided comparison")
     which = many if len(left.of_seeds) == left.undecided else f"{len(left.of_seeds)} of {many}"
     return f"{which} need{'s' * (len(left.of_seeds) == 1)} {listed(each)} more {units}{beyond}"

@@ -13,7 +13,6 @@ from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
 from ablate.analysis.slices import factors_of
 from ablate.spec.design import BASELINE
-from ablate.stats import Interval, mean_interval
 from ablate.store.records import StudyRecord
 
 SAMPLERS = {
@@ -59,10 +58,10 @@ def best_confirmed(report: StudyReport, answer: Answer) -> str | None:
     return rows[0] if rows else None
 
 
-def fresh_means(
+def fresh_values(
     report: StudyReport, answer: Answer, fresh: Mapping[str, VariantRuns]
-) -> dict[str, tuple[str, Interval]]:
-    """The baseline and the best point with what they are called and their means over the fresh seeds that both have.
+) -> dict[str, tuple[str, list[float]]]:
+    """The baseline and the chosen point with what they are called and their values with the fresh seeds of both.
 
     Args:
         fresh: Variant name to its trials with fresh seeds.
@@ -74,8 +73,8 @@ def fresh_means(
     seeds = sorted(first.keys() & second.keys())
     on = plural(len(seeds), "fresh seed")
     return {
-        name: (f"{title}, {on}", mean_interval([values[seed] for seed in seeds]))
-        for name, title, values in ((base, BASELINE, first), (best, "best", second))
+        name: (f"{title}, {on}", [values[seed] for seed in seeds])
+        for name, title, values in ((base, BASELINE, first), (best, "chosen", second))
         if seeds
     }
 
@@ -92,7 +91,7 @@ def kinds_of(record: StudyRecord) -> dict[str, str]:
 
 
 def what_best_has(report: StudyReport, answer: Answer) -> str:
-    """Which settings of switches the best point on fresh seeds has, beside those of the baseline, in a sentence.
+    """Which settings of switches the chosen point has, beside those of the baseline, in a sentence after the headline.
 
     Empty of a search of numbers alone, and without fresh seeds.
     """
@@ -100,9 +99,7 @@ def what_best_has(report: StudyReport, answer: Answer) -> str:
     if best is None or not factors_of(report.record).switches:
         return ""
     own, other = kinds[best], kinds[baselines_of(report.record)[best]]
-    return (
-        f"The best and the baseline both have {own}." if own == other else f"The best has {own}, the baseline {other}."
-    )
+    return f"Both have {own}." if own == other else f"It has {own}, the baseline {other}."
 
 
 def seed_pairs(first: Mapping[int, float], second: Mapping[int, float]) -> dict[str, tuple[float, float]]:

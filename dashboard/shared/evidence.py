@@ -24,6 +24,7 @@ from ablate.analysis.ladder import Climbs
 from ablate.analysis.numbers import MISSING, fixed, new_part, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
+from ablate.analysis.search import what_best_has
 from ablate.analysis.trivial import RULES
 from ablate.analysis.why import why
 from ablate.errors import NotFoundError
@@ -257,11 +258,13 @@ def show_sentence(study_report: StudyReport) -> None:
     """The answer of a study in words, and what limits it."""
     answer = answer_of(study_report, letters=False)
     told = [said for said in answer.headline if not said.startswith(EXTRAPOLATED)] or [*answer.headline]
-    several = told[0].startswith(MEAN_SCORE) or shows_effects(study_report)  # of tasks or of pairs
+    best = study_report.record.traits.finds_best
+    several = told[0].startswith(MEAN_SCORE) or shows_effects(study_report) or best  # of tasks, pairs or a point
     st.title(prose(" ".join(told[:1] if several else told)), anchor=False)
-    if several and told[1:]:
-        st.markdown(prose(" ".join(told[1:])))
-    searched = study_report.record.traits.finds_best and any(row.confirmed for row in study_report.variants)
+    more_said = [*told[1:] * several, what_best_has(study_report, answer) * best]
+    if said := " ".join(filter(None, more_said)):
+        st.markdown(prose(said))
+    searched = best and any(row.confirmed for row in study_report.variants)
     limits = [line.text for line in answer.trust if line.level != "ok" and not (searched and line.key == "selected")]
     if limits:
         more = f"; {len(limits) - MOST_LIMITS} more in the checks" if len(limits) > MOST_LIMITS else ""

@@ -18,7 +18,7 @@ from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.scaling import Scalings
-from ablate.analysis.search import fresh_means, kinds_of, what_best_has
+from ablate.analysis.search import fresh_values, kinds_of
 from ablate.analysis.slices import Slice, depths_of
 from ablate.render.blocks import lead
 from ablate.render.document import names_note
@@ -103,8 +103,6 @@ def _live(study: str) -> None:
     if study_report.climbs is not None:
         _ladder(study_report)
     searched = study_report.record.traits.finds_best
-    if searched and (said := what_best_has(study_report, results.answer(study))):
-        st.markdown(prose(said))
     show_answer(study_report, partial(_search if searched else _trials_of_effects, study))
 
 
@@ -139,15 +137,15 @@ def _search(study: str) -> None:
     if not found:
         return
     study_report = report(study)
-    fresh = fresh_means(study_report, results.answer(study), results.fresh(study))
+    fresh = fresh_values(study_report, results.answer(study), results.fresh(study))
     kinds = kinds_of(study_report.record)
     told = f"{found[0].metric} of the points of the search along {', '.join(one.axis for one in found)}"
     with st.container(key="panels-search"):
         chart(partial(draw_search, found, kinds, fresh, width=page_width()), "search", told)
     seeds = "seeds" if len(study_report.baseline.planned) > 1 else "seed"
-    said = f"Small: each point on the {seeds} that chose the best."
+    said = f"Small: each point on the {seeds} that chose."
     if fresh:
-        said += f" Large: means on fresh seeds with 95 % intervals; ringed: both on the {seeds} that chose."
+        said += f" Large: means on fresh seeds (dashes) with 95 % intervals; ringed: on the {seeds} that chose."
     st.caption(prose(said))
 
 

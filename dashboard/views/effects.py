@@ -108,7 +108,7 @@ def _effects(study: str) -> None:
             crossed=True,
         )
         return
-    _headline(study, average_sentence(effects), effects.main)
+    _headline(study, average_sentence(effects), effects, effects.main)
     means = {row.name: setting_means(*results.compared(study), row) for row in effects.main}
     write = partial(fixed, decimals=decimals_for(effects.margin, ()))
     written = {name: " → ".join(write(of[active].mean) for active in sorted(of)) for name, of in means.items() if of}
@@ -122,14 +122,14 @@ def _effects(study: str) -> None:
     export(table_files(f"{study}_effects", table) | figure_files(f"{study}_effects", draw), "effects")
 
 
-def _headline(study: str, said: str, rows: Sequence[EffectRow]) -> None:
+def _headline(study: str, said: str, effects: StudyEffects, rows: Sequence[EffectRow]) -> None:
     """Sentences on these effects where effects are the answer of the study, else its answer; and why some are open."""
     if not shows_effects(report(study)):
         show_headline(results.answer(study))
         return
     st.markdown(f"**{prose(said)}**")
-    effects, seeds = results.effects(study), len(report(study).baseline.finished)
-    known = effects is not None and not effects.withheld and report(study).rule.schedule is None
+    seeds = len(report(study).baseline.finished)
+    known = not effects.withheld and report(study).rule.schedule is None
     if known and 1 < seeds <= FEW_SEEDS and any(effects.side(row) == "undecided" for row in rows):
         st.markdown(
             f"Intervals are wide because {seeds} seeds say little about noise: they reach {reach(seeds):.1f} standard "
@@ -166,7 +166,7 @@ def _interactions(study: str) -> None:
         st.info(f"{len(effects.main)} settings are too many for a heat map; the table of effects has all pairs.")
         return
     rows = effects.ranked(effects.interactions)
-    _headline(study, " ".join(pair_sentences(effects)), effects.interactions)
+    _headline(study, " ".join(pair_sentences(effects)), effects, effects.interactions)
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
     found = {row.name: setting_means(*results.compared(study), row) for row in rows[:MOST_MEANS]}
     if means := {name: of for name, of in found.items() if of}:

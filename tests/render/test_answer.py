@@ -740,7 +740,7 @@ def test_a_search_says_whether_its_best_point_beats_the_baseline_on_fresh_seeds(
         both = f"On 4 fresh seeds its val_loss is {own}, the baseline's 2.500"
     else:
         assert first == "No combination is shown to beat the baseline."
-        both = f"The best of 1, without the norm, has val_loss {own} on 4 fresh seeds, the baseline 2.500"
+        both = f"The one chosen of 1, without the norm, has val_loss {own} on 4 fresh seeds, the baseline 2.500"
     assert re.fullmatch(rf"{both}: {said}\.", second), second
 
 

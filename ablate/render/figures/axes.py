@@ -36,7 +36,7 @@ from ablate.render.figures.style import (
     wrapped,
 )
 from ablate.spec.fairness import BUDGET
-from ablate.stats import Interval, Verdict
+from ablate.stats import Verdict, mean_interval
 
 MOST_PANELS = 24
 """Variants beyond this number are not drawn along budgets or a sweep."""
@@ -187,17 +187,17 @@ def slice_panels(found: Sequence[Slice], looks: Mapping[str, Look], palette: Pal
 def draw_search(
     found: Sequence[Slice],
     kinds: Mapping[str, str],
-    fresh: Mapping[str, tuple[str, Interval]],
+    fresh: Mapping[str, tuple[str, Sequence[float]]],
     palette: Palette,
     width: float = WIDTH,
 ) -> Spec:
     """The points of a search along each number that it varies, and large those that fresh seeds tried.
 
-    What these had on the seeds that chose among the points is ringed.
+    What these had on the seeds that chose among the points is ringed; with each fresh seed, a dash.
 
     Args:
         kinds: Variant to what is said of its point in the legend.
-        fresh: Variant to what is said of its mean over fresh seeds, and that mean.
+        fresh: Variant to what is said of its mean over fresh seeds, and its values with these.
         width: Of the figure in pixels.
     """
     looks = {name: palette.look(index) for index, name in enumerate(dict.fromkeys(kinds.values()))}
@@ -212,8 +212,9 @@ def draw_search(
         ]
         tried = [row | {"name": fresh[row["variant"]][0]} for row in rows if row["variant"] in fresh]
         means = [row | {"mean": of.mean, "low": of.low, "high": of.high}
-                 for row in tried for of in [fresh[row["variant"]][1]]]  # fmt: skip
-        places, ends = [row["at"] for row in rows], [row["mean"] for row in (*rows, *means)]
+                 for row in tried for of in [mean_interval(fresh[row["variant"]][1])]]  # fmt: skip
+        singles = [row | {"mean": value} for row in tried for value in fresh[row["variant"]][1]]
+        places, ends = [row["at"] for row in rows], [row["mean"] for row in (*rows, *means, *singles)]
         ends += [row[end] for row in means for end in ("low", "high") if row[end] is not None]
         room = 0.04 * (max(ends) - min(ends)) or 1.0
         first, last = min(places), max(places)
@@ -235,6 +236,7 @@ def draw_search(
                     mark("point", tried, plain, filled=False, size=190, strokeWidth=2),
                     mark("rule", [row for row in means if row["low"] is not None],
                          plain | {"y": {**y, "field": "low"}, "y2": {"field": "high"}}, strokeWidth=2.5),
+                    mark("tick", singles, {**plain, "tooltip": tip[:3]}, orient="horizontal", size=16, thickness=2),
                     mark("point", means, {"x": x, "y": y, **tone, "tooltip": tip}, size=130),
                 ],
             }
@@ -424,7 +426,7 @@ def _line_ends(
     room, gap = int(width / 2 / LETTER) - 8, "\n" if narrow and not down else " "
     names = [variants[line] if few else short[line] for line in lines]
     names = [name if len(name) <= room else f"{name[: room - 1]}…" for name in names]
-    moved = spread([places[line] for line in lines], 0.09 if gap == "\n" else 0.04)
+    moved = spread([places[line] or 0.0 for line in lines], 0.09 if gap == "\n" else 0.04)
     return [
         {"at": at, "line": line, "marked": line in marked, "text": f"{value}{gap}{name}"}
         for at, line, value, name in zip(moved, lines, values, names, strict=True)
@@ -493,11 +495,13 @@ def _ticks(column: Column, room: int, apart: float, stand_out: Sequence[int]) ->
         shown = [wrapped(word.replace("_", " "), room) for word in words]
         return [(place / max(1, len(words) - 1), word, None) for place, word in enumerate(shown)]
     places = positions(column)
-    known = sorted((place, value, None) for place, value in zip(places, column, strict=True)
-                   if place is not None and isinstance(value, int | float))  # fmt: skip
-    marked = [(places[line], column[line], line) for line in stand_out if places[line] is not None]
+    of_lines = {line: (place, value) for line, (place, value) in enumerate(zip(places, column, strict=True))
+                if place is not None and isinstance(value, int | float)}  # fmt: skip
+    known = sorted(set(of_lines.values()))
     ticks: dict[float, tuple[float, int | None]] = {}
-    for place, value, line in (*known[:1], *known[-1:], *marked, *(known if len(set(known)) <= FEW else [])):
+    marked = [(*of_lines[line], line) for line in stand_out if line in of_lines]
+    others = [(*of, None) for of in (known[0], known[-1], *(known if len(known) <= FEW else []))] if known else []
+    for place, value, line in (*others[:2], *marked, *others[2:]):
         if all(abs(place - other) > apart for other in ticks):
             ticks[place] = value, line
     return [
