@@ -237,7 +237,8 @@ def _live(record: StudyRecord, variant: VariantRecord, key: str, task: str) -> N
         files |= _among(record, variant, trial)
     with right:
         plain_table(_outcome(record, variant, trial, study_report), "What the trial reached and cost")
-        plain_table(_config(record, variant), "Config")
+        if (config := _config(record, variant)).groups[0]:
+            plain_table(config, "Config")
     files |= _usage(used, key)
     if points:
         _log(points)
@@ -359,13 +360,19 @@ def _config(record: StudyRecord, variant: VariantRecord) -> Grid:
         short = short_path(path).removeprefix("training.").removeprefix("model.").replace(".", " › ")
         return f"{'≠ ' * (path in known)}{short}{', tuned for each variant' * (path in tuned)}"
 
-    changed = sorted(changes, key=lambda one: one.path not in tuned)
+    changed = sorted(
+        changes, key=lambda one: (one.path not in tuned, not one.path.endswith("kind"), one.path.count("."))
+    )
     named = changed if len(changed) <= MOST_CHANGES else changed[: MOST_CHANGES - 1]
     known = {one.path for one in changed}
     rows = [(said(one.path), *(said_value(one.values.get(side)) for side in (1, 0))) for one in named]
     if rest := len(changed) - len(named):
         rows.append((f"≠ {rest} more", "", ""))
-    same = [path for path in (MAIN if record.knows_models else own) if path not in known and own.get(path) is not None]
+    same = [
+        path
+        for path in (MAIN if record.knows_models else [path for path in own if not path.startswith("trainer.")])
+        if path not in known and own.get(path) is not None
+    ]
     rows += [(said(path), said_value(own[path]), "same") for path in same[: len(MAIN)]]
     grid = Grid(("config", "this trial", "baseline"), (tuple(rows),), frozenset({0}))
     return grid if changed else grid.only(0, 1)
@@ -454,12 +461,14 @@ def _curve(
     variant: VariantRecord,
     trial: TrialRecord,
 ) -> dict[str, Maker]:
-    """Draw both losses beside the baseline's, and list every recorded point; both as files."""
-    st.markdown("**Loss by step**")
+    """Draw both losses beside the baseline's; the figure and every recorded point as files."""
     losses = {VALIDATION: band([line(points)]), TRAINING: band([line(points, loss="train_loss")])}
     if (baseline := _same_seed(record, variant, trial.seed)) is not None:
         losses[BESIDE] = band([line(store().curves([baseline.key]).get(baseline.key, ()))])
     known: dict[str, Band] = {said: one for said, one in losses.items() if one.mean}
+    if not known:
+        return table_files(f"trial_{trial.key[:12]}", _table(points))
+    st.markdown("**Loss by step**")
 
     def draw(palette: Palette) -> Spec:
         names, known_looks = (variant.name, baseline_of(record, variant).name), palette.variants(record)
