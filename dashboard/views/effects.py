@@ -168,13 +168,16 @@ def _interactions(study: str) -> None:
     rows = effects.ranked(effects.interactions)
     _headline(study, " ".join(pair_sentences(effects)), effects, effects.interactions)
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
-    found = {row.name: setting_means(*results.compared(study), row) for row in rows[:MOST_MEANS]}
-    if means := {name: of for name, of in found.items() if of}:
-        draw = partial(draw_means, effects, means)
-        said = "; ".join(f"{effects.titles[row.name]} {row.estimate:+.3g}" for row in rows if row.name in means)
-        st.caption(prose(how_to_read_means(effects)))
-        chart(partial(draw, width=page_width()), "means", f"Means of pairs of settings, beyond their sum: {said}")
-        files |= figure_files(f"{study}_means", draw)
+    if any(row.aliases for row in rows):
+        st.markdown(
+            "A confounded pair shares its number with another, which a design of higher `resolution` separates."
+        )
+    show_effects(replace(effects, main=()), MOST_ROWS)
+    if shows_effects(report(study)):
+        show_next_steps(results.answer(study))
+    pairs = effects.pairs()[:MOST_MEANS]
+    found = {row.name: setting_means(*results.compared(study), row) for row in pairs}
+    means = {name: of for name, of in found.items() if of}
     if draws_pairs(effects) and len(rows) > len(means):
         draw = partial(draw_pairs, effects)
         chart(
@@ -184,9 +187,13 @@ def _interactions(study: str) -> None:
         )  # fmt: skip
         st.caption(prose(how_to_read_pairs(effects)))
         files |= figure_files(f"{study}_interactions", draw)
-    show_effects(replace(effects, main=()), MOST_ROWS)
-    if shows_effects(report(study)):
-        show_next_steps(results.answer(study))
+    if means:
+        draw = partial(draw_means, replace(effects, interactions=tuple(pairs)), means)
+        said = "; ".join(f"{effects.titles[row.name]} {row.estimate:+.3g}" for row in pairs if row.name in means)
+        st.header("The means of each pair", anchor=False)
+        st.caption(prose(how_to_read_means(effects)))
+        chart(partial(draw, width=page_width()), "means", f"Means of pairs of settings, beyond their sum: {said}")
+        files |= figure_files(f"{study}_means", draw)
     export(files, "interactions")
 
 

@@ -13,6 +13,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, decimals_for, fixed, plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
+    FONT,
     PANEL_NAME,
     PANEL_TITLE,
     WIDTH,
@@ -258,8 +259,9 @@ def draw_means(
         tone = by_look("line", looks, "color", "strokeDash", **legend)
         plain = {"color": tone["color"]}
         beside = [{**rows[1], "line": SUM}, *added]  # from where the second alone is active
-        named = "\nconfounded with\n".join(map(effects.parts, (row.name, *row.aliases)))
-        title = f"{named}\n{effects.finding(row)}: {_signed(row, effects)} beyond the sum"
+        below = [f"{effects.finding(row)}: {_signed(row, effects)} beyond the sum"]
+        for name in row.aliases:
+            below += wrapped(f"confounded with {effects.parts(name)}", 60).split("\n")
         drawn = [mark("line", beside, {"x": x, "y": y, **tone}, strokeWidth=1.5, xOffset=DODGE)]
         for line, aside in zip(second, (-DODGE, DODGE), strict=True):
             own = [one for one in rows if one["line"] == line]
@@ -278,8 +280,10 @@ def draw_means(
                     for text, align, side in zip(texts, ("right", "left"), (-1, 1), strict=True)
                 ]  # fmt: skip
         drawn.append(mark("point", added, {"x": x, "y": y}, size=55, filled=False, color=palette.ink, xOffset=DODGE))
-        size = {"width": width / columns - 80, "height": 190 if columns > 1 else 150}
-        panels.append({"title": {"text": title.split("\n"), **PANEL_TITLE}, **size, "layer": drawn})
+        size = {"width": width / columns - 55, "height": 190 if columns > 1 else 150}
+        look = {"subtitleFont": FONT, "subtitleFontSize": 11, "subtitleColor": palette.ink, "offset": 8}
+        title = {"text": effects.parts(row.name), "subtitle": below, **look, **PANEL_TITLE}
+        panels.append({"title": title, **size, "layer": drawn})
     resolved = dict.fromkeys(("color", "strokeDash"), "shared" if alike else "independent")
     return {"concat": panels, "columns": columns, "resolve": {"scale": resolved, "legend": resolved}}
 
