@@ -21,11 +21,11 @@ from ablate.analysis.slices import is_logarithmic, switch_settings, varied_value
 from ablate.analysis.why import why
 from ablate.render.figures.axes import near_range
 from ablate.render.figures.curves import draw_bands
-from ablate.render.figures.style import WIDTH, Look, Palette, Spec, by_look, layers, margin_marks, mark, names, number
+from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, margin_marks, mark, names, number
 from ablate.render.formats.html import group_mark
 from ablate.store import StudyRecord, TrialRecord, TrialState
 from dashboard.shared.evidence import show_headline, table
-from dashboard.shared.exports import chart, export, figure_files, page_width
+from dashboard.shared.exports import chart, export, figure_files
 from dashboard.shared.frame import begin_page, link
 from dashboard.shared.results import (
     answer,
@@ -108,7 +108,7 @@ def _confirmation(study: str) -> None:
     said, metric = answer_of(report(study), letters=False), report(study).metric
     confirmed = {row.name for row in report(study).variants if row.confirmed}
     rows = [(group.key, row) for group in said.groups for row in group.rows if row.variant in confirmed]
-    st.header("The best point on fresh seeds" if len(rows) == 1 else "What was chosen, on fresh seeds", anchor=False)
+    st.header("The chosen point on fresh seeds" if len(rows) == 1 else "What was chosen, on fresh seeds", anchor=False)
     first, second = (fresh(study)[name] for name in (baselines_of(read_record(study))[best], best))
     pairs = seed_pairs(first.values(metric), second.values(metric))
     key, row = next((OF_VARIANTS.get(key, key), row) for key, row in rows if row.variant == best)
@@ -221,7 +221,7 @@ def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
     best = f", the best {better(trial.value for trial in done if trial.value is not None):.5g}" if done else ""
     told = f"{metric} of {len(done)} finished candidates in the order of the search{best}"
-    picked = chart(partial(draw, width=page_width()), "history", told, picks=True)
+    picked = chart(draw, "history", told, picks=True)
     candidates = [trial.record.state for trial in trials if trial.mark != "baseline"]
     counts = counted((state.value, candidates.count(state)) for state in ENDED)
     seeds = which_seeds(record.name) or "These seeds flatter what they choose, so no verdict rests on them."
@@ -230,12 +230,8 @@ def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[
     return picked
 
 
-def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: Palette, width: float = WIDTH) -> Spec:
-    """The value of each finished candidate in the order of the search, the best so far, and that of the baseline.
-
-    Args:
-        width: Of the figure in pixels.
-    """
+def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: Palette) -> Spec:
+    """The value of each finished candidate in the order of the search, the best so far, and that of the baseline."""
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
     rows: list[Spec] = []
     for trial in trials:
@@ -270,7 +266,7 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
                 mark("point", [row for row in far if row["up"] == up], {"x": x, "y": y, **tone}, size=60, shape=shape)
                 for up, shape in ((True, "triangle-up"), (False, "triangle-down"))
             ),
-            *_marked(rows, x, y, palette, (width - 60, 300), [*rows, *_along(rows, base)]),
+            *_marked(rows, x, y, palette, below="best point" if better is min else ""),  # off the best so far
         ],
         300,
     )
@@ -285,85 +281,23 @@ def _told(trial: SearchTrial) -> Spec:
     return {"variant": trial.words, "seed": trial.record.seed, "mark": trial.mark, "label": label}
 
 
-def _along(rows: list[Spec], base: list[float]) -> list[Spec]:
-    """Places on the lines of the best so far and of the baseline, off which labels stay."""
-    if not rows:
-        return []
-    first, last = rows[0]["place"], rows[-1]["place"]
-    steps = [{"place": first + (last - first) * step / 99} for step in range(100)]
-    best = [{**one, "value": [row["best"] for row in rows if row["place"] <= one["place"]][-1]} for one in steps]
-    return [*best, *({**one, "value": fmean(base)} for one in steps if base)]
-
-
-def _marked(
-    rows: list[Spec],
-    x: Spec,
-    y: Spec,
-    palette: Palette,
-    size: tuple[float, float],
-    taken: list[Spec] | None = None,
-) -> list[Spec]:
-    """A ring around each marked point, and its label at one of its sides: where least is in its way.
+def _marked(rows: list[Spec], x: Spec, y: Spec, palette: Palette, *, below: str) -> list[Spec]:
+    """A ring around each marked point, with its label above it.
 
     Args:
-        size: Of the plot in pixels.
-        taken: Points off which labels stay; by default all of these.
+        below: The mark whose label is below its point.
     """
-    marked = {row["mark"]: row for row in reversed(rows) if row["mark"]}
-    drawn = [mark("point", [row for row in rows if row["mark"]], {"x": x, "y": y}, filled=False, size=170,
-                  strokeWidth=2, color=palette.ink)]  # fmt: skip
-    known = [at for row in (rows if taken is None else taken) if (at := _pixels(row, x, y, size)) is not None]
-    places = {name: _pixels(row, x, y, size) for name, row in marked.items()}
-    for name, row in marked.items():
-        own, half = places[name], 4.0 * len(name)
-        sides = [("center", 0.0, -18.0), ("center", 0.0, 18.0), ("left", 12 + half, 0.0), ("right", -12 - half, 0.0)]
-        if own is None:  # words have no distances
-            side = sides[name == "baseline"]
-        else:
-            rings = [at for other, at in places.items() if other != name and at is not None]
-            covered = [
-                _covered((own[0] + right, own[1] + down), half, [at for at in known if at != own], rings, size)
-                for _, right, down in sides
-            ]
-            side = sides[covered.index(min(covered))]
-        look = {"align": side[0], "dx": {"center": 0, "left": 12, "right": -12}[side[0]], "dy": side[2]}
-        for halo in ({"stroke": palette.ground, "strokeWidth": 4}, {}):
-            text = {"x": x, "y": y, "text": {"field": "mark"}}
-            drawn.append(mark("text", [row], text, fontWeight="bold", baseline="middle", **look, **halo))
-    return drawn
-
-
-def _covered(
-    at: tuple[float, float],
-    half: float,
-    known: list[tuple[float, float]],
-    rings: list[tuple[float, float]],
-    size: tuple[float, float],
-) -> int:
-    """What a label here covers of these points; more where it nears the ring of another, or leaves the plot.
-
-    Args:
-        half: Of its width.
-    """
-
-    def near(places: list[tuple[float, float]], room: float) -> int:
-        return sum(abs(at[0] - x) < half + room and abs(at[1] - y) < 7 + room for x, y in places)
-
-    inside = half < at[0] < size[0] - half and 8 < at[1] < size[1] - 8
-    return near(known, 6) + 100 * near(rings, 18) + 1000 * (not inside)
-
-
-def _pixels(row: Spec, x: Spec, y: Spec, size: tuple[float, float]) -> tuple[float, float] | None:
-    """Where a row is drawn in a plot of this size; None where an axis has no numbers."""
-    places = []
-    for axis in (x, y):
-        scale, value = axis.get("scale", {}), row.get(axis["field"])
-        if axis["type"] != "quantitative" or value is None:
-            return None
-        of = math.log10 if scale.get("type") == "log" else float
-        low, high = map(of, scale["domain"])
-        places.append((of(value) - low) / (high - low))
-    return places[0] * size[0], (1 - places[1]) * size[1]
+    marked = [row for row in rows if row["mark"]]
+    text = {"x": x, "y": y, "text": {"field": "mark"}}
+    first = {row["mark"]: row for row in reversed(marked)}
+    return [
+        mark("point", marked, {"x": x, "y": y}, filled=False, size=170, strokeWidth=2, color=palette.ink),
+        *(
+            mark("text", [row], text, fontWeight="bold", baseline="middle", dy=18 if name == below else -18, **halo)
+            for name, row in first.items()
+            for halo in ({"stroke": palette.ground, "strokeWidth": 4}, {})
+        ),
+    ]
 
 
 def _curves(study: str, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:
@@ -420,7 +354,7 @@ def _pair(study: str, record: StudyRecord, trials: tuple[SearchTrial, ...]) -> N
                               width=280)  # fmt: skip
     linear = {axis for axis, of in _ranges(record).items() if not of.get("log")}
     draw = partial(draw_pair, done, (str(first), str(second)), metric, linear=linear)
-    chart(partial(draw, width=page_width()), "pair", f"{metric} over {first} and {second}")
+    chart(draw, "pair", f"{metric} over {first} and {second}")
     st.caption(f"Each point is one of {len(done):,} trials.")
     link("effects", "How much each parameter matters", show="Importances")
     export(figure_files(f"{study}_pair", draw), "pair")
@@ -444,13 +378,11 @@ def draw_pair(
     palette: Palette,
     *,
     linear: Collection[str] = (),
-    width: float = WIDTH,
 ) -> Spec:
     """Finished trials by the values of two parameters, coloured by their objective.
 
     Args:
         linear: Parameters that were searched on a linear axis.
-        width: Of the figure in pixels.
     """
     rows = [
         {"x": trial.parameters.get(names[0]), "y": trial.parameters.get(names[1]), "value": trial.value, **_told(trial)}
@@ -466,7 +398,7 @@ def draw_pair(
         for axis, name in zip("xy", names, strict=True)
     )
     points = mark("point", rows, {"x": x, "y": y, "color": colour, "tooltip": TIP}, size=90)
-    return layers([points, *_marked(rows, x, y, palette, (width - 60, 380))], 380)
+    return layers([points, *_marked(rows, x, y, palette, below="baseline")], 380)
 
 
 def _parameter(field: str, values: list[Any], title: str, *, linear: bool) -> Spec:
