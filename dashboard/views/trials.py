@@ -26,7 +26,7 @@ from ablate.stats import mean_interval
 from ablate.store import TrialState
 from dashboard.shared.evidence import UNPROVEN, WHY
 from dashboard.shared.exports import Card, cards, dark, export, image, is_narrow, table_files
-from dashboard.shared.frame import address, begin_page, link
+from dashboard.shared.frame import address, begin_page, choose_in_words, link
 from dashboard.shared.results import (
     KEY,
     NAME,
@@ -327,21 +327,20 @@ def _controls(study: str, table: pd.DataFrame) -> Filter:
     settings = [f"{switch}={setting}" for switch, found in named.items() for setting in found]
     numbers = numeric(table)
     row = st.container(horizontal=True, vertical_alignment="bottom")
-    if "by" in st.query_params and "rows" not in st.query_params:
-        st.session_state.setdefault("rows", EACH)  # an address that names the order alone
-    by = row.segmented_control("Rows", [GROUPED, EACH], default=GROUPED, key="rows", bind="query-params", required=True,
-                               label_visibility="collapsed")  # fmt: skip
+    box = partial(row.segmented_control, required=True, label_visibility="collapsed")
+    first = EACH if "by" in st.query_params else GROUPED  # an order is that of single trials
+    by = choose_in_words(box, "Rows", "rows", [GROUPED, EACH], first, {})
     filtering = f"Filter{': on' if any(map(st.query_params.get, FILTERS)) else ''}"
     filters = row.popover(filtering, icon=":material/filter_alt:", key="filter")
     if by == EACH:
         by = row.selectbox("Sort by", [DESIGN, *map(str, table.columns)], key="by", bind="query-params", width=220)
     sorts = by not in (GROUPED, DESIGN)
     descending = sorts and row.toggle("Greatest first", key="desc", bind="query-params")
-    first = filters.container(horizontal=True, vertical_alignment="bottom")
-    states = first.multiselect(
+    above = filters.container(horizontal=True, vertical_alignment="bottom")
+    states = above.multiselect(
         "State", [state.value for state in TrialState], key="states", bind="query-params", placeholder="all", width=260
     )
-    chosen = first.multiselect(
+    chosen = above.multiselect(
         "Settings", settings, key="setting", bind="query-params", placeholder="all", width=360,
         help="Of each switch that is named, the settings that are shown",
     )  # fmt: skip
