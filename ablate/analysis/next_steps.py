@@ -33,12 +33,14 @@ class NextStep:
         purpose: What it may settle, in a few words, or why nothing would.
         seconds: Training time that it needs, from the trials that ended; None if that is not known.
         field: The field of the design to set before the study is run again, with its value; empty if there is none.
+        optional: Whether the answer does not need it.
     """
 
     arguments: tuple[str, ...]
     purpose: str
     seconds: float | None = None
     field: str = ""
+    optional: bool = False
 
     @property
     def told(self) -> str:
@@ -108,7 +110,8 @@ def _narrower_effects(report: StudyReport) -> Iterator[NextStep]:
     trained = [row.seconds / len(row.finished) for row in report.variants if row.finished]
     if undecided and 2 * seeds <= LAST:
         purpose = f"trains every combination with {plural(seeds, 'more seed')}"
-        if all(effects.finding(row) == NO_REPLACEMENT for row in undecided):
+        optional = all(effects.finding(row) == NO_REPLACEMENT for row in undecided)
+        if optional:
             purpose += ", which the answer does not need: they may show whether one part matters less without the other"
         elif seeds > 1 and report.rule.schedule is None:
             share = narrowing(seeds)
@@ -120,7 +123,7 @@ def _narrower_effects(report: StudyReport) -> Iterator[NextStep]:
         else:
             purpose += f", which narrows the intervals of {plural(len(undecided), 'undecided effect')}"
         arguments = ("resume", report.record.name, "--seeds", str(2 * seeds))
-        yield NextStep(arguments, purpose, seeds * math.fsum(trained) or None)
+        yield NextStep(arguments, purpose, seeds * math.fsum(trained) or None, optional=optional)
 
 
 def _more_seeds(report: StudyReport) -> Iterator[NextStep]:

@@ -248,7 +248,7 @@ def gate(
         reason = asked.reason[0].upper() + asked.reason[1:].rstrip(".")
         say(console, f"{asked.passed}: {asked.variant}, asked for `{asked.asked}`. {reason}.")
         if asked.next:
-            steps = {command(*step.arguments, *store_flag(store)): step.purpose for step in asked.next}
+            steps = {command(*step.arguments, *store_flag(store)): step.told for step in asked.next}
             print_next_steps(console, "To decide it:", steps)
     return {"passes": 0, "fails": DIFFERENT, "undecided": FAILED}[asked.passed]
 

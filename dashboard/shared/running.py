@@ -303,13 +303,13 @@ def show_next_steps(answer: Answer, title: str = "What next?") -> None:
             arguments = [*step.arguments, f"--store={location()}"]
             arguments += [f"--plugin={plugin}" for plugin in options()["plugins"]]
             typed = command(*arguments) if step.arguments else step.field
-            if not may_run():
-                if typed:
-                    code(typed)
+            if typed and (not may_run() or step.arguments[:1] == ("claims",)):  # which starts nothing
+                code(typed)
             elif typed:
                 act = partial(_take, step, answer.study, arguments)
                 with st.container(horizontal=True):
-                    start_button(_label(step, answer.study), "play_arrow", act, f"next-{number}", primary=number == 0)
+                    first = number == 0 and not step.optional
+                    start_button(_label(step, answer.study), "play_arrow", act, f"next-{number}", primary=first)
                     with st.popover("Command" if step.arguments else "In the design", key=f"typed-{number}"):
                         code(typed)
         if run is not None:
@@ -331,7 +331,7 @@ def _label(step: NextStep, study: str) -> str:
         several, most = ":" in seeds, int(re.split("[:, ]+", seeds)[-1])
         more = most - len(report(study).baseline.planned)
         if several:
-            return f"Add seeds until it is settled, at most {more}"
+            return f"Add seeds until settled, at most {more}"
         return f"Add {more} seeds{' on the largest rung' if ',' in seeds else f', {most} in all'}"
     if rung := options_of.get("--rung"):
         return f"Add rung {rung}"
