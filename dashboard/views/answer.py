@@ -177,12 +177,11 @@ def _claims(study: str) -> None:
     show_next_steps(answer)
     if answer.claims:
         said = f"Claims: {answer.claim_counts}"
-        if is_narrow() and len(study_report.answer.claims) > MOST_CLAIMS:
-            place = st.expander(said)
-        else:
+        folded = is_narrow() and len(study_report.answer.claims) > MOST_CLAIMS
+        if not folded:
             st.header(said, anchor=False)
-            place = st.container()
-        place.html(claim_rows(study_report))
+        with st.expander(said) if folded else st.container():
+            st.html(claim_rows(study_report))
 
 
 def _block(study: str) -> None:
