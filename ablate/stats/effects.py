@@ -24,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,7 +83,7 @@ class Effect:
     low: float | None
     high: float | None
     standard_error: float | None
-    by_seed: Mapping[int, float] = field(default_factory=dict)
+    by_seed: Mapping[int, float]
     fall: float = 0.0
     rise: float = 0.0
 
@@ -344,9 +344,7 @@ def _margins(centred: Sequence[Configuration], factors: Mapping[str, Factor], se
     means = np.array([np.mean(list(one.values.values())) for one in centred])
     residuals = [value - mean for one, mean in zip(centred, means, strict=True) for value in one.values.values()]
     variance = float(np.square(residuals).sum()) / freedom
-    spread = float(means.var(ddof=1))
-    signal = max(0.0, spread - variance * float(np.mean(1 / counts)))
-    true = means.mean() + (math.sqrt(signal / spread) if signal else 0.0) * (means - means.mean())
+    true = shrunk(means, variance * float(np.mean(1 / counts)))
     rng = np.random.default_rng(_SEED)
 
     def shares(noise: float) -> dict[str, float]:
@@ -362,6 +360,13 @@ def _margins(centred: Sequence[Configuration], factors: Mapping[str, Factor], se
     return {
         name: float(np.quantile([abs(sample[name] - without[name]) for sample in samples], _LEVEL)) for name in factors
     }
+
+
+def shrunk(means: Matrix, noise: float) -> Matrix:
+    """The means drawn together until their variance is that without the variance of their noise, at least 0."""
+    spread = float(means.var(ddof=1))
+    signal = max(0.0, spread - noise)
+    return np.asarray(means.mean() + (math.sqrt(signal / spread) if signal else 0.0) * (means - means.mean()))
 
 
 def _centre(configurations: Sequence[Configuration], seeds: Sequence[int]) -> list[Configuration]:

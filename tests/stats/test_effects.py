@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -109,6 +110,22 @@ def test_effects_mean_what_they_say() -> None:
     assert effects["a=off:b=z"] == pytest.approx(3.0)
     assert effects["a=off:b=y"] == pytest.approx(0, abs=1e-9)
     assert effects["c=off"] == pytest.approx(0.5)
+
+
+def test_values_that_may_be_lower_move_effects_as_far_as_the_worst_of_them() -> None:
+    """Of all ways in which some of the values are as low as they may be."""
+    observations = observe(TWO, lambda row: 1.0 * (row["a"] == "off"), 2, 0.4, 9)
+    slack = [0.0, 0.3, 0.0, 1.7, 0.4] + [0.0] * 7 + [0.2, 0.0, 2.5, 0.0]
+    found = estimate_effects(observations, TWO, slack=slack)
+    moves = []
+    for at in itertools.product((0.0, 1.0), repeat=len(slack) - slack.count(0.0)):
+        shares, lowered = iter(at), []
+        for one, by in zip(observations, slack, strict=True):
+            lowered.append(replace(one, value=one.value - (next(shares) * by if by else 0.0)))
+        moved = by_name(estimate_effects(lowered, TWO))
+        moves.append([moved[effect.term.name] - effect.estimate for effect in found.effects])
+    assert [-effect.fall for effect in found.effects] == pytest.approx(np.min(moves, axis=0))
+    assert [effect.rise for effect in found.effects] == pytest.approx(np.max(moves, axis=0))
 
 
 def test_half_fraction_names_its_aliases() -> None:

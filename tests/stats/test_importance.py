@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ablate.stats import Configuration, Factor, importances
+from ablate.stats.effects import shrunk
 
 THREE = {"a": Factor(settings=2), "b": Factor(settings=3), "c": Factor(settings=2)}
 GRID = [dict(zip(THREE, map(float, places), strict=True)) for places in itertools.product(range(2), range(3), range(2))]
@@ -68,11 +69,11 @@ def test_small_differences_have_the_shares_of_large_ones() -> None:
 
 def test_an_axis_counts_as_evenly_as_it_is_drawn() -> None:
     rng = np.random.default_rng(1)
-    places = [{"a": float(rng.integers(2)), "x": float(rng.uniform(-4, 0))} for _ in range(80)]
-    truth = [at["a"] + np.sqrt(12) / 4 * at["x"] / 2 for at in places]  # variances 1/4 and 1/4
+    places = [{"a": float(rng.integers(2)), "x": float(rng.uniform(-0.9, 0))} for _ in range(80)]
+    truth = [at["a"] + np.sqrt(12) / 0.9 * at["x"] / 2 for at in places]  # variances 1/4 and 1/4
     found = importances(
         [Configuration(at, {0: value}) for at, value in zip(places, truth, strict=True)],
-        {"a": Factor(settings=2), "x": Factor(low=-4.0, high=0.0)},
+        {"a": Factor(settings=2), "x": Factor(low=-0.9, high=0.0)},
     )
     assert [one.share for one in found] == pytest.approx([0.5, 0.5], abs=0.1)
     assert all(one.low is one.high is None for one in found), "one seed shows no spread"
@@ -109,6 +110,13 @@ def test_intervals_hold_the_share_without_noise() -> None:
             held.append(one.low - 1e-3 <= expected[one.factor] <= one.high + 1e-3)
     # Resampling the seeds, which is the usual way, holds fewer than half.
     assert np.mean(held) >= 0.8
+
+
+def test_shrunk_means_vary_by_as_much_less_as_noise_adds() -> None:
+    rng = np.random.default_rng(5)
+    means = rng.normal(0, 1, 4) + 3.0
+    assert shrunk(means, 0.3).var(ddof=1) == pytest.approx(means.var(ddof=1) - 0.3)
+    assert shrunk(means, 100.0) == pytest.approx([means.mean()] * 4)
 
 
 def test_variants_that_differ_by_noise_alone_have_shares_near_nothing_in_their_intervals() -> None:

@@ -97,7 +97,7 @@ def test_a_rounded_bound_stays_true_and_is_not_the_margin(value: float, margin: 
     assert margin not in (low, high)
 
 
-@given(st.floats(0.01, 1.0), st.floats(1e-9, 0.05))
+@given(st.floats(0.01, 1.0), st.floats(1e-14, 0.05))
 def test_a_bound_just_beyond_the_margin_reads_as_beyond_it(margin: float, beyond: float) -> None:
     assert float(at_least(margin * (1 + beyond), margin)) > margin
     assert float(at_most(margin * (1 - beyond), margin)) < margin

@@ -101,6 +101,7 @@ def test_from_few_comparisons_the_endangered_word_is_withheld_with_the_reason() 
     tails = tails_of([row])
     assert tails is not None
     assert (tails.high, tails.low, tails.pooled) == (True, False, False)
+    assert [found.pooled for number in (3, 4) if (found := tails_of([row] * number))] == [False, True]
     allowance = Allowance(tails=tails, why_high=("a seed ends far worse",))
     zeros = dict.fromkeys(range(10), 0.0)
     verdict = judge(dict(enumerate(row)), zeros, margin=MARGIN, direction="minimize", allowance=allowance)

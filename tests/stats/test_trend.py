@@ -107,6 +107,9 @@ def test_a_movement_is_the_slope_of_the_last_third_times_its_length() -> None:
     assert found.values == pytest.approx([slope * 400 for slope in slopes])
     assert movements(STEPS[:1], {0: [1.0]}) is None
     assert movements([100.0, 300.0], {0: [1.0, 2.0]}) is None, "a single point in the last third has no slope"
+    two = movements([100.0, 280.0, 300.0], {0: [5.0, 1.0, 2.0]})
+    assert two is not None
+    assert two.difference == pytest.approx(100 * 1 / 20)
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
