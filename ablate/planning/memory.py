@@ -87,16 +87,17 @@ def largest_blocks(planner: Planner) -> tuple[str, int]:
     """
     needed: dict[str, int] = {}
     for name, spec in planner.specs_before_data():
+        length = spec.task.length
         with cost_of_a_plugin(name):
-            needed[name] = _training_bytes(price(spec.model, context=spec.task.length).total, spec)
+            needed[name] = _training_bytes(price(spec.model, context=length).total, spec, 0, length)
     return max(needed.items(), key=itemgetter(1), default=("", 0))
 
 
 def _training_bytes(
-    cost: Cost, spec: VariantSpec, vocabulary: int = 0, context: int = 0, parts: int = 1, device: str = "cpu"
+    cost: Cost, spec: VariantSpec, vocabulary: int, length: int, parts: int = 1, device: str = "cpu"
 ) -> int:
     """Predicted peak; without a vocabulary that of the blocks alone."""
-    training, length = spec.training, context or spec.task.length
+    training = spec.training
     rows = training.rows_at_once
     logits, of_token = logit_activations(spec.model, vocabulary, length)
     of_matrix = vocabulary * spec.model.width if logits else 0  # the gradient of the head's matrix

@@ -13,9 +13,8 @@ from engine_samples import ENVIRONMENT, Log, ScriptedEngine, finish, measured, p
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.engine import Observer
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, JobRestarted, Message
-from ablate.planning.packing import Packing, Queue, ResumablePack, WaitingTrial
-from ablate.planning.plan import Trial
-from ablate.planning.planner import Planner, make_plan
+from ablate.planning.packing import Packing, ResumablePack
+from ablate.planning.planner import make_plan
 from ablate.roles import TIMING_SEEDS
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store
@@ -215,90 +214,6 @@ def test_a_warning_is_passed_on(run: Run) -> None:
     assert Said.lines == ["slow"] * 2
 
 
-@pytest.fixture
-def trials(folder: Path) -> Callable[..., tuple[Planner, list[Trial]]]:
-    def make(**changes: Any) -> tuple[Planner, list[Trial]]:
-        made = planner(folder, **{**RATES, **changes})
-        return made, list(make_plan(made).trials)
-
-    return make
-
-
-def taken(trials: Sequence[Trial], packing: Packing, workers: int = 1) -> list[list[int]]:
-    """Packs of the places of these trials."""
-    queue = Queue(packing, lambda: workers)
-    for trial in trials:
-        queue.add(trial)
-    packs = []
-    while queue:
-        packs.append([trials.index(waiting.trial) for waiting in queue.take().waiting])
-    return packs
-
-
-def test_packs_are_as_large_as_memory_allows(trials: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ablate.planning.memory import trial_bytes
-
-    _, made = trials()
-    three = 3.5 * trial_bytes(made[0].variant) / 0.8
-    monkeypatch.setattr("ablate.planning.packing.free_bytes", lambda device: three)
-    assert taken(made, Packing(64, "cuda")) == [[0, 1, 2], [3, 4, 5], [6, 7]]
-    assert taken(made, Packing(64, "cuda"), workers=2)[0] == [0, 1, 2]
-    assert taken(made, Packing(64), workers=2)[0] == [0], "workers on a processor share its memory"
-    monkeypatch.setattr("ablate.planning.packing.free_bytes", lambda device: 1)
-    assert taken(made, Packing(64, "cuda")) == [[i] for i in range(8)]
-
-
-def test_by_default_a_pack_on_a_cpu_is_as_large_as_is_faster(trials: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ablate.planning.packing.free_bytes", lambda device: 2.0**40)
-    _, made = trials()
-    assert taken(made, Packing()) == [list(range(8))]
-    wide = {"family": "decoder", "depth": 4, "width": 512, "heads": 2, "block": {"mixer": "attention"}}
-    _, made = trials(model=wide, training={"steps": 2, "batch_size": 32, "optimizer": {"lr": 1e-3}})
-    assert taken(made, Packing()) == [[i] for i in range(8)]
-    assert taken(made, Packing(device="cuda")) == [list(range(8))]
-
-
-def test_packs_shrink_when_a_cluster_grows(trials: Any) -> None:
-    _, made = trials()
-    workers = 1
-    queue = Queue(Packing(4), lambda: workers)
-    for trial in made:
-        queue.add(trial)
-    assert len(queue.take().waiting) == 4
-    workers = 4
-    assert len(queue.take().waiting) == 1
-
-
-def test_the_last_trials_are_divided_among_workers_unless_others_run_long(trials: Any) -> None:
-    """Four trials wait for two: if one worker is nearly done each gets two; if it is busy the other gets all."""
-    _, made = trials()
-    for running, wanted in ((0.4, 2), (4.0, 4)):
-        queue = Queue(Packing(8), lambda: 2)
-        for trial in made[:4]:
-            queue.add(trial)
-        assert len(queue.take(running).waiting) == wanted
-
-
-def test_a_pack_of_a_dead_driver_continues_as_it_was(trials: Any) -> None:
-    """Its checkpoint has these members in this order; members that are complete or have left only fill their places."""
-    _, made = trials()
-    keys = [trial.key for trial in made]
-    queue = Queue(Packing(2), lambda: 1)
-    for i in (0, 1, 3, 4, 5):  # 2 and 6 are complete; 3 has left, and is requested again
-        queue.add(made[i])
-    lefts = [
-        ResumablePack(tuple(keys[i] for i in (6, 4, 1, 3)), frozenset(keys[i] for i in (6, 4, 1))),
-        ResumablePack(("?",), {"?"}),
-    ]
-    queue.resume(lefts, {trial.key: trial for trial in made})
-    first, second, third = queue.take(), queue.take(), queue.take()
-    assert [made.index(waiting.trial) for waiting in first.waiting] == [0, 3]
-    assert first.whole == ()
-    assert [made.index(waiting.trial) for waiting in second.waiting] == [1, 4]
-    assert [made.index(trial) for trial in second.whole] == [6, 4, 1, 3]
-    assert ([made.index(waiting.trial) for waiting in third.waiting], third.whole) == ([5], ())
-
-
 def test_completed_members_leave_a_pack_that_continues(run: Run, store: Store, folder: Path) -> None:
     class Resuming(ScriptedEngine):
         def resumable_packs(self) -> list[ResumablePack]:
@@ -324,16 +239,6 @@ def test_a_job_that_ends_early_does_not_end_its_trials(run: Run, store: Store) -
     assert (result.trained, result.failed) == (8, 0)
     curves = store.curves([planned.key for planned in store.study("sample").planned]).values()
     assert {curve[-1].step for curve in curves} == {2}
-
-
-def test_a_trial_that_lost_its_worker_alone_is_tried_alone(trials: Any) -> None:
-    _, made = trials()
-    queue = Queue(Packing(8), lambda: 1)
-    for trial in made[1:]:
-        queue.add(trial)
-    queue.put_back([WaitingTrial(made[0], 2)])
-    assert [waiting.trial for waiting in queue.take().waiting] == [made[0]]
-    assert len(queue.take().waiting) == 7
 
 
 def test_timing_trials_are_trained_alone(run: Run, store: Store) -> None:

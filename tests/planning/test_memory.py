@@ -24,6 +24,7 @@ from ablate.execution.options import RunOptions
 from ablate.nn.kernels import product, softmax_attention
 from ablate.nn.model import build_model, model_cost
 from ablate.planning.memory import (
+    check_fits,
     check_memory,
     free_bytes,
     largest_blocks,
@@ -65,6 +66,18 @@ def test_a_plan_is_refused_when_its_workers_need_more_than_there_is(
         check_memory(plan, 2, "cpu")
     assert "variant baseline" in str(caught.value)
     assert "--workers" in str(caught.value)
+    model = {"family": "decoder", "depth": 8, "width": 64, "heads": 2, "block": {"mixer": "attention"}}
+    deep = make_plan(planner(folder, model=model))
+    whole, sharded = (max(trial_bytes(part_of_rank(one, 2), parts) for one in deep.variants) for parts in (1, 2))
+    assert sharded < whole
+    available(2 * whole - 1)
+    check_memory(deep, 1, "cpu", ranks=2, shard=True)
+    with pytest.raises(EngineError, match="for 2 at once"):
+        check_memory(deep, 1, "cpu", ranks=2)
+    available(5 * GIB)
+    check_fits("large", 5 * GIB, 1, "cpu")
+    with pytest.raises(EngineError, match=r"at most 5\.0 GiB; got a predicted 6\.0 GiB for 2 at once"):
+        check_fits("large", 3 * GIB, 2, "cpu")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda number: ((30, 40), (10, 40), (20, 40))[number])
     assert free_bytes("cuda") == 10, "of the fullest"
@@ -215,6 +228,7 @@ def test_plans_tell_the_arithmetic_of_real_batches_and_what_frozen_parts_save(
         ({}, {}, {"batch_size": 1}, 68, 1.1),  # an evaluation joins batches
         # weights are kept aside while their average is evaluated, and not while gradients are
         ({}, {}, {"batch_size": 2, "optimizer": {"kind": "muon", "lr": 1e-3}, "average": AVERAGE}, 79, 1.15),
+        ({"symbols": 4000}, {}, {"batch_size": 4, "recompute": "blocks", "average": AVERAGE}, 157, 1.25),
     ],
 )
 def test_the_memory_of_small_batches_is_what_was_measured(

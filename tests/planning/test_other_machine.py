@@ -88,6 +88,8 @@ def test_hours_of_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert elsewhere.device_seconds(plan) == pytest.approx(sum(left))
     assert elsewhere.total(plan) == pytest.approx(max(sum(left) / 4, *left))
     assert (elsewhere.workers, elsewhere.counts_evaluations) == (4, False)
+    many = Machine(stated_device(100.0), 99, 0.5)
+    assert MachineForecast(elsewhere.done, many).total(plan) == pytest.approx(max(left))
     assert MachineForecast(frozenset(trial.key for trial in plan.trials), elsewhere.machine).total(plan) == 0
     device = stated_device(100.0)
     training = plan.trials[0].variant.spec.training

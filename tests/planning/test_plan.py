@@ -27,11 +27,11 @@ from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.model import build_model, model_cost
 from ablate.planning.forecast import Speed, _busy, forecast, measure_matmul, measure_speed, timed_spec, usual_workers
 from ablate.planning.memory import largest_micro_batch, trial_bytes
-from ablate.planning.plan import EarlierTrials, Trial, Variant
+from ablate.planning.plan import ChangedKind, EarlierTrials, Trial, Variant, without_effect
 from ablate.planning.planner import make_plan
 from ablate.planning.starting import Starting, refuse_untrained
 from ablate.render.terminal.plan import print_plan
-from ablate.spec.code import Code, stage_identity
+from ablate.spec.code import Code, CodeChange, stage_identity
 from ablate.spec.design import Point
 from ablate.spec.model import ModelSpec
 from ablate.spec.space_fields import ResourcesSpec
@@ -112,6 +112,27 @@ def test_two_points_that_give_one_spec_are_one_variant(folder: Path) -> None:
     assert [variant.name for variant in plan.variants] == ["baseline", "values=identity", "norm=none"]
     assert plan.aliases == {"bare": "values=identity", "nothing": "baseline"}
     assert len(plan.trials) == 6
+
+
+@pytest.mark.parametrize(
+    ("trials", "accepted", "said"),
+    [
+        (1, False, "1 trial was trained with another version of K (W): it is trained again; --accept-changed-code "
+         "would reuse it"),
+        (2, False, "2 trials were trained with another version of K (W): they are trained again; "
+         "--accept-changed-code would reuse them"),
+        (1, True, "1 trial was trained with another version of K (W): it is reused, as --accept-changed-code says"),
+    ],
+)  # fmt: skip
+def test_trials_of_changed_code_are_told(trials: int, accepted: bool, said: str) -> None:
+    assert ChangedKind(CodeChange("K", "W"), trials, accepted).sentence == said
+
+
+def test_points_without_effect_are_named_and_a_space_of_one_variant_is_warned_of() -> None:
+    assert [line.split(" and is")[0] for line in without_effect({"a": "b", "c": "b"}, 2)] == [
+        "a is the same variant as b", "c is the same variant as b",
+    ]  # fmt: skip
+    assert next(iter(without_effect({"a": "b"}, 1))).startswith("Warning: there is nothing to compare.")
 
 
 def test_a_point_has_a_spec_of_its_own_for_each_tuned_value(folder: Path) -> None:
