@@ -217,6 +217,9 @@ def test_however_a_machine_is_named_a_trial_takes_its_devices_as_the_space_says(
             machine = find_machine(*named, None, resources)
             assert machine is not None
             assert (machine.count, machine.each, machine.shard) == (8, 4, shard)
+        stated = find_machine(None, 1e15, None, None, 2, resources)
+        assert stated is not None
+        assert (stated.device.peak("fp32"), stated.count, stated.each, stated.shard) == (1e15, 8, 4, shard)
 
 
 def test_the_command_counts_the_gpus_of_a_trial(

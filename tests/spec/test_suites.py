@@ -121,6 +121,9 @@ def test_scores_need_a_trivial_baseline_below_the_perfect_value(tmp_path: Path) 
 
     space = SpaceSpec.model_validate({**PLAIN, "aggregate": {"margin": 0.05, "trivial": {"copy": 1.0}}})
     planner = Planner(space, tmp_path, lambda line: None)
+    sane = Planner(SpaceSpec.model_validate(PLAIN), tmp_path, lambda line: None)
+    baselines = [one for one in make_plan(sane).variants if one.name.startswith("baseline")]
+    assert {name.partition("@task=")[2] for name in sane.trivial(baselines)} == {"recall", "copy"}
     with pytest.raises(SpaceError, match=r"accuracy 1 of the trivial baseline, and 1\.0 as perfect"):
         planner.trivial(make_plan(planner).variants)
 

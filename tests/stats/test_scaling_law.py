@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
-from ablate.stats.scaling_law import Law, Rung, WithBounds, _means, _Resamples, climb, outcome
+from ablate.stats.scaling_law import _EXPONENTS, Law, Rung, WithBounds, _means, _Resamples, _start, climb, outcome
 
 UNIT = 1e13
 
@@ -66,6 +66,13 @@ def test_the_laws_are_those_of_a_joint_least_squares_fit_by_scipy() -> None:
     got = [found.baseline.irreducible, found.baseline.scale, found.baseline.exponent]
     got += [found.variant.scale, found.variant.exponent]
     assert got == pytest.approx(best, rel=1e-4)
+
+
+def test_the_search_begins_at_the_law_itself_if_its_exponents_are_on_the_grid() -> None:
+    logs, exponents = np.log([[0.1, 0.3, 1.0, 8.0], [0.1, 0.4, 2.0, 9.0]]), _EXPONENTS[[2, 5]]
+    weights = np.array([[1.0, 2.0, 3.0, 4.0], [2.0, 2.0, 1.0, 1.0]])
+    targets = weights * (1.5 + np.array([[0.5], [0.2]]) * np.exp(-exponents[:, None] * logs))
+    assert _start(logs, weights, targets.ravel()) == pytest.approx([1.5, *np.log([0.5, 0.2]), *np.log(exponents)])
 
 
 def test_two_models_that_tend_to_different_losses_do_not_share_one() -> None:
