@@ -509,6 +509,10 @@ def test_values_of_the_wrong_type(plain: dict[str, Any], path: str, message: str
     assert sentence.startswith(message)
 
 
+def test_heads_that_share_the_width_may_have_their_width_written() -> None:
+    ModelSpec.model_validate(model({"head_width": 6, "block.mixer": {"kind": "retention"}}))
+
+
 def test_positions_that_the_mixers_apply_are_not_asked_of_a_cross_attention() -> None:
     spec = ModelSpec.model_validate(model(TRANSLATOR, {"positions": "rotary", "width": 20}))
     assert spec.layer_context(CONTEXT).positions == RotarySpec()
