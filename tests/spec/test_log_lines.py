@@ -34,6 +34,11 @@ def test_whole_numbers(pattern: str, line: str, text: str) -> None:
     assert found["x"] == text
 
 
+def test_a_number_that_is_not_finite_leaves_the_others_as_they_are() -> None:
+    pattern = re.compile(r"step (?P<step>\d+) loss (?P<loss>[\d.]+) of (?P<rows>\d+)")
+    assert groups_of_line(pattern, "step 3 loss nan of 7") == {"step": "3", "loss": "nan", "rows": "7"}
+
+
 @pytest.mark.parametrize(
     ("pattern", "line"),
     [
