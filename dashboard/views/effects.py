@@ -13,7 +13,7 @@ import streamlit as st
 from ablate.analysis.changes import setting_names, setting_titles, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects, setting_means
 from ablate.analysis.headline import average_sentence, pair_sentences, shows_effects
-from ablate.analysis.numbers import MISSING, decimals_for, fixed
+from ablate.analysis.numbers import MISSING, decimals_for, fixed, plural
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.slices import axis_value, varies
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice, positions
@@ -168,12 +168,14 @@ def _interactions(study: str) -> None:
     rows = effects.ranked(effects.interactions)
     _headline(study, " ".join(pair_sentences(effects)), effects, effects.interactions)
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
-    if any(row.aliases for row in rows):
+    if confounded := any(row.aliases for row in rows):
         st.markdown(
-            "A confounded pair shares its number with another, which a design of higher `resolution` separates."
+            f"{len(effects.pairs())} pairs share {plural(len(rows), 'number')}: where a row says *or*, the interactions "
+            "of both pairs are added up. More seeds cannot separate them; `design: {kind: fractional, resolution: V}` "
+            "does."
         )
     show_effects(replace(effects, main=()), MOST_ROWS)
-    if shows_effects(report(study)):
+    if shows_effects(report(study)) and not confounded:
         show_next_steps(results.answer(study))
     pairs = effects.pairs()[:MOST_MEANS]
     found = {row.name: setting_means(*results.compared(study), row) for row in pairs}

@@ -230,8 +230,9 @@ def draw_means(
         means: Name of an interaction to its means, as `setting_means` gives them.
         width: Of the figure in pixels.
     """
-    panels, columns = [], max(1, int(width // LEAST_MEANS))
     shown = [row for row in effects.interactions if row.name in means]
+    together = min((1 + len(row.aliases) for row in shown), default=1)  # pairs of one number stand side by side
+    panels, columns = [], max(1, min(int(width // LEAST_MEANS), together if together > 1 else MOST_MEANS))
     ends = [end for of in means.values() for one in of.values() for end in (one.mean, one.low, one.high)]
     ends += [(means[row.name][True, True].mean or 0.0) - row.estimate for row in shown]
     known = [end for end in ends if end is not None]
@@ -255,13 +256,19 @@ def draw_means(
         y = number(
             "mean", f"mean {effects.metric}", domain=(min(known) - room, max(known) + room), axis={"tickCount": 5}
         )
-        legend: Spec = {"columns": 1, "symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
+        legend: Spec = {
+            "columns": 1,
+            "orient": "top",
+            "symbolType": "stroke",
+            "symbolSize": 300,
+            "symbolStrokeWidth": 2,
+        }
         tone = by_look("line", looks, "color", "strokeDash", **legend)
         plain = {"color": tone["color"]}
         beside = [{**rows[1], "line": SUM}, *added]  # from where the second alone is active
         below = [f"{effects.finding(row)}: {_signed(row, effects)} beyond the sum"]
         for name in row.aliases:
-            below += wrapped(f"confounded with {effects.parts(name)}", 60).split("\n")
+            below += wrapped(f"or {effects.parts(name)}", 60).split("\n")
         drawn = [mark("line", beside, {"x": x, "y": y, **tone}, strokeWidth=1.5, xOffset=DODGE)]
         for line, aside in zip(second, (-DODGE, DODGE), strict=True):
             own = [one for one in rows if one["line"] == line]

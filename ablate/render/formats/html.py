@@ -346,7 +346,7 @@ def effects_table(
     def cells(row: EffectRow) -> tuple[str, ...]:
         side, span = effects.finding(row), _span(row)
         drawn = SIDES[side](palette)
-        aliases = "".join(f" <small>confounded with {title(name)}</small>" for name in row.aliases)
+        aliases = "".join(f" <small>or {title(name)}</small>" for name in row.aliases)
         why = f" <em>{reason}</em>" if (reason := effects.open_because(row)) else ""
         ends, at = interval_words(span.low, span.high, write), escape(means.get(row.name, ""))
         below = "; ".join(filter(None, (f"{side}: {ends}", reason, f"mean {at}" * bool(at))))
@@ -366,7 +366,7 @@ def effects_table(
     ]
     shown = [(f"<b>{title}</b>", [cells(row) for row in rows]) for title, rows in groups if rows]
     shown = shown[:: -1 if effects.asked else 1]
-    words = "part that is removed" if removes else "change"
+    words = ("part that is removed" if removes else "change") if effects.main else "pair"
     return _forest(titles, _scale(axis, palette.ink, embed), shown, told, headed=True, words=words)
 
 
