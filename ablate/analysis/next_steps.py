@@ -141,11 +141,11 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     seconds = further * sum(trained) if report.baseline.finished else None
     arguments = ("resume", report.record.name, "--seeds", seeds)
     each = " each" if len(settled) > 1 else ""
-    which = f"{len(settled)} of {plural(len(undecided), 'undecided comparison')}"
+    which, what = f"{len(undecided)} comparisons are", f"{len(settled)} of them"
     if len(undecided) == 1:
-        which = new_part(undecided[0].change.words) or undecided[0].name
+        which, what = f"{new_part(undecided[0].change.words) or undecided[0].name} is", "it"
     more = plural(further, f"more {report.unit}")
-    purpose = f"may settle {which}: about {more} would do so with a chance of {in_percent(chance)}{each}"
+    purpose = f"{which} undecided: about {more} would settle {what} with a chance of {in_percent(chance)}{each}"
     yield NextStep(arguments, purpose, seconds)
 
 

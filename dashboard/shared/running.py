@@ -331,7 +331,7 @@ def _label(step: NextStep, study: str) -> str:
         several, most = ":" in seeds, int(re.split("[:, ]+", seeds)[-1])
         more = most - len(report(study).baseline.planned)
         if several:
-            return f"Add seeds until settled, at most {more}"
+            return f"Add up to {more} seeds, until settled"
         return f"Add {more} seeds{' on the largest rung' if ',' in seeds else f', {most} in all'}"
     if rung := options_of.get("--rung"):
         return f"Add rung {rung}"

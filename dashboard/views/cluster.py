@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from itertools import chain
 
 import pandas as pd
@@ -33,7 +34,7 @@ from dashboard.shared.exports import (
     table_files,
 )
 from dashboard.shared.frame import STUDY, address, chosen_study, link
-from dashboard.shared.machine import history, sample
+from dashboard.shared.machine import EVERY, history, sample
 from dashboard.shared.results import answer
 from dashboard.shared.running import last_run, show_next_steps, stop_button
 from dashboard.shared.store import LIVE, ended, location, stamp, store, studies, summary
@@ -46,8 +47,8 @@ ENTRY = Entry("Now running", ":material/dns:", "All studies", 140)
 MOST_LINKS, UNPLACED = 6, "waits for a worker"
 UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 """Seconds in each unit of the time axis; the first unit that the whole range exceeds is used."""
-MOST_LAST, LEAST_SAMPLES, SHORTEST, GIB = 3, 3, 5.0, 2.0**30
-"""Studies that ran last and are shown; samples of the machine that make a line, and minutes of its shortest axis."""
+MOST_LAST, LEAST_SAMPLES, GIB = 3, 7, 2.0**30
+"""Studies that ran last and are shown; samples of the machine that make a line: a minute."""
 MOST_DEVICES, MOST_POINTS = 12, 300
 """Maximum numbers of lines in the figure of throughput, and of points in each."""
 
@@ -81,7 +82,7 @@ def _live(study: str, driven: Sequence[str]) -> None:
         _driven(one, status)
     if status.studies:
         _running(status)
-        _machine(idle=False)
+        _machine()
         st.header(f"Where trials of {escape(driven[-1])} ran", anchor=False)
         _past(driven[-1])
     else:
@@ -90,10 +91,12 @@ def _live(study: str, driven: Sequence[str]) -> None:
 
 def _idle(study: str, status: Status) -> None:
     """That nothing runs, what the chosen study suggests, and what ran last."""
-    st.markdown("**No study runs now.**")
+    now, cores = sample(), psutil.cpu_count() or 1
+    busy = f" Other programs keep this machine busy (load {now.load:.1f} on {plural(cores, 'core')}): training would "
+    st.markdown("**No study runs now.**" + f"{busy}take longer." * (now.load > cores))
     show_next_steps(answer(study), f"Continue {study}")
     link("design", "Design another study")
-    _machine(idle=True)
+    _machine()
     st.header("What ran last", anchor=False)
     found = []
     for one in studies()[:MOST_LAST]:
@@ -102,20 +105,16 @@ def _idle(study: str, status: Status) -> None:
         when = f", the last {duration((status.at - ends).total_seconds())} ago" if ends is not None else ""
         took = duration(sum(load.seconds for load in loads))
         said = f"{ended(one):,} of {plural(one.planned, 'trial')} ended{when}; {took} of training"
-        told = " ".join(answer(one.name).headline) if ended(one) else ""
+        told = answer(one.name).headline[0] if ended(one) else ""
         found.append(Card(one.name, address("answer", **{STUDY: one.name}), (said,), finding=told))
     cards(found, "What ran last")
 
 
-def _machine(*, idle: bool) -> None:
-    """The load and the memory of the machine of the dashboard, over the last hour as far as the server has seen it.
-
-    Args:
-        idle: Whether no study runs here.
-    """
+def _machine() -> None:
+    """The load and the memory of the machine of the dashboard, over the last hour as far as the server has seen it."""
     now, cores, whole = sample(), psutil.cpu_count() or 1, psutil.virtual_memory().total
     st.header(f"This machine, {escape(platform.node())}", anchor=False)
-    past, columns = history(), st.columns(2, gap="large")
+    past, columns = history(), st.columns(2, gap="medium")
     with columns[0]:
         loads = [(one.at, one.load) for one in past]
         _use(f"**Load** {now.load:.1f} on {plural(cores, 'core')}", plural(cores, "core"), now.load, cores, loads)
@@ -123,8 +122,8 @@ def _machine(*, idle: bool) -> None:
         used = [(one.at, one.used / GIB) for one in past]
         told = f"**Memory** {now.used / GIB:.1f} of {whole / GIB:.1f} GiB used"
         _use(told, f"{whole / GIB:.1f} GiB", now.used / GIB, whole / GIB, used)
-    busy = "Other programs keep it busy, so training would take longer. " * (idle and now.load > cores)
-    st.caption(f"{busy}{psutil.disk_usage('.').free / GIB:.0f} GiB of disk free.")
+    seen = f", a sample each {EVERY:.0f} s" * (len(past) >= LEAST_SAMPLES)
+    st.caption(f"As of {datetime.now():%H:%M:%S}{seen}; {psutil.disk_usage('.').free / GIB:.0f} GiB of disk free.")
 
 
 def _use(told: str, limit: str, now: float, whole: float, past: Sequence[tuple[float, float]]) -> None:
@@ -135,7 +134,7 @@ def _use(told: str, limit: str, now: float, whole: float, past: Sequence[tuple[f
     st.markdown(told)
     end = past[-1][0]
     rows = [{"ago": (end - at) / 60, "used": used} for at, used in past]
-    span = max(SHORTEST, rows[0]["ago"])
+    span = rows[0]["ago"]
 
     def draw(palette: Palette) -> Spec:
         x = number("ago", "minutes ago", domain=(span, 0), axis={"tickCount": 5})

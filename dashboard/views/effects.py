@@ -170,9 +170,9 @@ def _interactions(study: str) -> None:
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
     if confounded := any(row.aliases for row in rows):
         st.markdown(
-            f"{len(effects.pairs())} pairs share {plural(len(rows), 'number')}: where a row says *or*, the interactions "
-            "of both pairs are added up. More seeds cannot separate them; `design: {kind: fractional, resolution: V}` "
-            "does."
+            f"{len(effects.pairs())} pairs share {plural(len(rows), 'number')}: where a row says *or*, the "
+            "interactions of both pairs are added up. More seeds cannot separate them; "
+            "`design: {kind: fractional, resolution: V}` does."
         )
     show_effects(replace(effects, main=()), MOST_ROWS)
     if shows_effects(report(study)) and not confounded:
