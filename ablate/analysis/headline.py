@@ -259,7 +259,9 @@ def pair_sentences(effects: StudyEffects) -> Iterator[str]:
         which = plural(len(found), "other pair") if asked else f"{len(found)} of {pairs}"
         yield f"{least}{which} interact{'s' * (len(found) == 1)}{told}."
     elif not asked and all(effects.side(row) == "undecided" for row in others):
-        yield f"Whether any of {pairs} interacts by more than the margin is undecided."
+        sums = f"; the combinations trained show them only as {len(others)} sums of two"
+        confounded = 2 * len(others) == number_of_pairs(effects)
+        yield f"Whether any of {pairs} interacts by more than the margin is undecided{sums * confounded}."
     elif not asked:
         yield f"No pair of {number_of_pairs(effects)} is known to interact."
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.analysis.answer_rows import compared_rows, included, lost_its_pairs, removed_settings
-from ablate.analysis.effects import NO_REPLACEMENT
+from ablate.analysis.effects import NO_REPLACEMENT, EffectRow, StudyEffects
 from ablate.analysis.headline import shows_effects
 from ablate.analysis.ladder import next_rung
 from ablate.analysis.numbers import few, listed, new_part, plural
@@ -33,14 +33,12 @@ class NextStep:
         purpose: What it may settle, in a few words, or why nothing would.
         seconds: Training time that it needs, from the trials that ended; None if that is not known.
         field: The field of the design to set before the study is run again, with its value; empty if there is none.
-        optional: Whether the answer does not need it.
     """
 
     arguments: tuple[str, ...]
     purpose: str
     seconds: float | None = None
     field: str = ""
-    optional: bool = False
 
     @property
     def told(self) -> str:
@@ -105,25 +103,34 @@ def _narrower_effects(report: StudyReport) -> Iterator[NextStep]:
     effects = report.effects
     if effects is None or not shows_effects(report) or effects.withheld or report.unit != "seed":
         return
-    undecided = [row for row in (*effects.main, *effects.interactions) if effects.side(row) == "undecided"]
+    groups = {
+        "undecided change": effects.main,
+        "sum" if any(row.aliases for row in effects.interactions) else "pair": effects.interactions,
+    }
+    undecided = {
+        kind: found for kind, rows in groups.items() if (found := [row for row in rows if _is_open(effects, row)])
+    }
     seeds = len(report.baseline.planned)
     trained = [row.seconds / len(row.finished) for row in report.variants if row.finished]
     if undecided and 2 * seeds <= LAST:
         purpose = f"trains every combination with {plural(seeds, 'more seed')}"
-        optional = all(effects.finding(row) == NO_REPLACEMENT for row in undecided)
-        if optional:
-            purpose += ", which the answer does not need: they may show whether one part matters less without the other"
-        elif seeds > 1 and report.rule.schedule is None:
+        if seeds > 1 and report.rule.schedule is None:
             share = narrowing(seeds)
-            narrowed = [effects.side(row.narrowed(share)) != "undecided" for row in undecided]
-            purpose += (
-                f": if noise and estimates stay as they are, intervals narrow to {100 * share:.0f} % of their width "
-            )
-            purpose += f"and would decide {sum(narrowed)} of {plural(len(undecided), 'undecided effect')}"
+            decided = [
+                f"{sum(not _is_open(effects, row.narrowed(share)) for row in rows) or 'none'} of "
+                f"{plural(len(rows), kind)}"
+                for kind, rows in undecided.items()
+            ]
+            purpose += f", which would decide {listed(decided)} if noise and estimates stay as they are"
         else:
-            purpose += f", which narrows the intervals of {plural(len(undecided), 'undecided effect')}"
+            many = [plural(len(rows), kind) for kind, rows in undecided.items()]
+            purpose += f", which narrows the intervals of {listed(many)}"
         arguments = ("resume", report.record.name, "--seeds", str(2 * seeds))
-        yield NextStep(arguments, purpose, seeds * math.fsum(trained) or None, optional=optional)
+        yield NextStep(arguments, purpose, seeds * math.fsum(trained) or None)
+
+
+def _is_open(effects: StudyEffects, row: EffectRow) -> bool:
+    return effects.finding(row) == "undecided"
 
 
 def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
@@ -263,6 +270,9 @@ def _nothing_open(report: StudyReport) -> str:
     lost = [row.change.words or row.name for row in rows if row.verdict is None or not row.verdict.is_decided]
     if lost:
         return f"no seeds decide on {few(lost)}: `--why` says what happened"
+    effects = report.effects
+    if effects is not None and any(effects.finding(row) == NO_REPLACEMENT for row in effects.interactions):
+        return "the answer needs no more seeds; whether one part matters less without the other is open"
     if report.unit == "window":
         return "every comparison is decided for this one trained model; another training may differ"
     if any(row.chosen and not row.confirmed for row in compared_rows(report)):

@@ -183,7 +183,7 @@ def axis_svg(axis: Axis, ink: str) -> str:
     ends = sorted(axis.worse * end for end in (axis.low, axis.high))
     for end, at, edge, room in zip(ends, (0, _WIDTH), ("start", "end"), (free[0], _WIDTH - free[1]), strict=True):
         told = f"{end:+.3g}"
-        if room > _LETTER * (len(told) + 1):
+        if abs(end) > 1.25 * axis.margin and room > _LETTER * (len(told) + 1):  # else no interval reaches there
             words += f'<text x="{at}" y="12" text-anchor="{edge}">{told}</text>'
     style = f'font-family="sans-serif" font-size="11" fill="{ink}"'
     box = f'width="{_WIDTH}" height="16" viewBox="0 0 {_WIDTH} 16"'

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -250,8 +252,13 @@ MOST = 60
 """Rows at a time."""
 MOST_PAIRS = 6
 """Interactions that an answer shows; the page Effects has all."""
+OF_PARTS = {"must stay": "worse", "can go": "as good"}
+"""Verdicts on single parts as they are called beside those on effects."""
 MOST_LIMITS = 2
 """What limits an answer that is shown above it; its checks have all."""
+
+
+_NUMBERS = re.compile(r" \((?:at \w+ )?[+-]\d[^()]*\)")
 
 
 def show_sentence(study_report: StudyReport) -> None:
@@ -260,7 +267,10 @@ def show_sentence(study_report: StudyReport) -> None:
     told = [said for said in answer.headline if not said.startswith(EXTRAPOLATED)] or [*answer.headline]
     best = study_report.record.traits.finds_best
     several = told[0].startswith(MEAN_SCORE) or shows_effects(study_report) or best  # of tasks, pairs or a point
-    st.title(prose(" ".join(told[:1] if several else told)), anchor=False)
+    title = " ".join(told[:1] if several else told)
+    if shows_effects(study_report):  # the rows below have the numbers
+        title = _NUMBERS.sub("", title)
+    st.title(prose(title), anchor=False)
     more_said = [*told[1:] * several, what_best_has(study_report, answer) * best]
     if said := " ".join(filter(None, more_said)):
         st.markdown(prose(said))
@@ -291,6 +301,8 @@ def show_answer(study_report: StudyReport, picture: Callable[[], None] = lambda:
             if pairs.open:
                 with pairs:
                     show_effects(replace(effects, main=()), MOST_PAIRS)
+        sides = Counter(OF_PARTS.get(group.key, group.key) for group in answer.groups for _ in group.rows)
+        counts = ", ".join(f"{many} {side}" for side, many in sides.items())
         _folded(answer, f"{plural(len(answer.rows), 'combination')}, each by itself against the baseline: {counts}")
     elif answer.suite is not None:
         _folded(answer, f"Mean score over the {plural(len(answer.suite.tasks), 'task')}: {counts}")

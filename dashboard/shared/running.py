@@ -308,8 +308,7 @@ def show_next_steps(answer: Answer, title: str = "What next?") -> None:
             elif typed:
                 act = partial(_take, step, answer.study, arguments)
                 with st.container(horizontal=True):
-                    first = number == 0 and not step.optional
-                    start_button(_label(step, answer.study), "play_arrow", act, f"next-{number}", primary=first)
+                    start_button(_label(step, answer.study), "play_arrow", act, f"next-{number}", primary=number == 0)
                     with st.popover("Command" if step.arguments else "In the design", key=f"typed-{number}"):
                         code(typed)
         if run is not None:

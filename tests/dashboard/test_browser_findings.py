@@ -60,7 +60,7 @@ def test_a_sweep_opens_on_its_slices(page: Page, place: Workplace) -> None:
     assert chosen.first.inner_text() == "Slices"
     assert {row["model.heads"] for row in page.table("val_loss along model.heads")} == {"1", "2"}
     page.open("/effects?study=crossed")
-    page.wait_for_text("Each by itself, on average over the other switches")
+    page.wait_for_text("Each by itself, on average with and without the others")
 
 
 def click_on(page: Page, study: str) -> None:

@@ -331,14 +331,24 @@ def draw_sides(effects: StudyEffects, trials: Sequence[Trial], palette: Palette,
         axis: Spec = {"tickCount": 5} if place % columns == 0 else {"labels": False, "ticks": False, "domain": False}
         title = effects.metric if place % columns == 0 else None
         y = number("value", title, domain=(min(ends) - room, max(ends) + room), axis={"tickCount": 5, **axis})
-        means: list[Spec] = [
-            {"side": side, "value": fmean(one["value"] for one in values if one["side"] == side)} for side in sides
-        ]
         tone = by_look("of", looks, "color", "shape", legend=decided, columns=1 if width < WIDTH else 2)
         named = f"{wrapped(effects.parts(row.name), PANEL_NAME, ' ')}\n{effects.finding(row)}: {_signed(row, effects)}"
-        drawn = [
-            *(mark("point", [one for one in values if one["aside"] == aside], {"x": x, "y": y, **tone}, size=45,
-                   opacity=0.75, xOffset=aside) for aside in sorted({one["aside"] for one in values})),
+        drawn, means = list[Spec](), _means(values)
+        for aside in sorted({one["aside"] for one in values}):
+            own = [one for one in values if one["aside"] == aside]
+            drawn.append(mark("point", own, {"x": x, "y": y, **tone}, size=45, opacity=0.75, xOffset=aside))
+            if decided and place:
+                drawn.append(
+                    mark(
+                        "line",
+                        _means(own),
+                        {"x": x, "y": y, "color": tone["color"]},
+                        strokeWidth=1.3,
+                        strokeDash=[3, 3],
+                        xOffset=aside,
+                    )
+                )
+        drawn += [
             mark("line", means, {"x": x, "y": y}, color=palette.ink, strokeWidth=2),
             mark("tick", means, {"x": x, "y": y}, color=palette.ink, thickness=3, width=26),
         ]  # fmt: skip
@@ -347,11 +357,21 @@ def draw_sides(effects: StudyEffects, trials: Sequence[Trial], palette: Palette,
     return {"concat": panels, "columns": columns}
 
 
+def _means(trials: Sequence[Spec]) -> list[Spec]:
+    """The mean on each side, with the group of the first trial."""
+    by_side: dict[str, list[float]] = {}
+    for one in trials:
+        by_side.setdefault(one["side"], []).append(one["value"])
+    return [{"side": side, "value": fmean(of), "of": trials[0]["of"]} for side, of in by_side.items()]
+
+
 def how_to_read_sides(effects: StudyEffects) -> str:
     """What the panels of trials are, in a sentence."""
     left_out = len(effects.main) - MOST_SIDES
     rest = f" Left out: {plural(left_out, 'further change')}." if left_out > 0 else ""
-    return f"Each point is a trial; the line joins the means of both sides, whose difference is the Δ.{rest}"
+    decided = effects.side(effects.ranked(effects.main)[0]) != "undecided"
+    dotted = " Dotted: the same for each colour." * (decided and len(effects.main) > 1)
+    return f"Each point is a trial; the line joins the means of both sides, whose difference is the Δ.{dotted}{rest}"
 
 
 def settings_in_words(title: str) -> tuple[str, str]:

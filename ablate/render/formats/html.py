@@ -328,7 +328,8 @@ def effects_table(
     removes = effects.removes(*effects.main, *effects.interactions)
     two_means = f"mean {escape(effects.metric)} {'with → without it' if removes else 'before → after'}"
     one, two = ("Without one part", "Without both parts") if removes else ("Each by itself", "Two together")
-    over = "with and without the other" if len(effects.main) == 2 else "over the other switches"
+    others = "s" * (len(effects.main) > 2)
+    over = f"with and without the other{others}"
     above = "above" if worse > 0 else "below"
     sign = f" ({above} 0: each does the work of the other)" if removes else ""
     groups = [
@@ -337,7 +338,9 @@ def effects_table(
     ]
     rows_of_all = [row for _, rows in groups for row in rows]
     reaches = (*FURTHER, 2 * FURTHER[-1])
-    axis = Axis.around(effects.margin, worse, [*map(_span, effects.main or rows_of_all)], reaches, both=True)
+    axis = Axis.around(
+        effects.margin, worse, [*map(_span, (not effects.asked and effects.main) or rows_of_all)], reaches, both=True
+    )
     write = partial(fixed, decimals=decimals_for(effects.margin, ()), sign=True)
 
     def title(name: str) -> str:
