@@ -176,10 +176,10 @@ def test_importances_of_a_search_see_its_ranges_on_their_scale() -> None:
     import math
 
     def slope(settings: Mapping[str, str], values: Mapping[str, Any]) -> float:
-        return math.log10(values.get("training.optimizer.lr", 1e-3)) / 3 + (settings["a"] == "off")
+        return math.log10(values.get("training.optimizer.lr", 1e2)) / 3 + (settings["a"] == "off")
 
     design = {"kind": "search", "sampler": "random", "points": 60, "seeds": 1, "batch": 10}
-    design["ranges"] = {"training.optimizer.lr": {"low": 1e-4, "high": 1e-1, "log": True}}
+    design["ranges"] = {"training.optimizer.lr": {"low": 1e1, "high": 1e4, "log": True}}
     found = read_importances(run(design, on_off("a", "b"), slope), "a_study")
     assert found is not None
     shares = {one.factor: one.share for one in found.factors}

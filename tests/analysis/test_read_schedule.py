@@ -157,6 +157,14 @@ def test_a_fixed_study_has_no_verdict_until_its_last_seed_has_ended(
     assert not report.answer.together
 
 
+@pytest.mark.parametrize(("seeds", "others"), [(2, 3), (3, 2), (2, 2)])
+def test_a_fixed_study_whose_design_asked_for_fewer_seeds_has_no_verdict(seeds: int, others: int) -> None:
+    losses = {"baseline": [3.0, 3.1, 2.9][:seeds], "far=x": [3.5, 3.61, 3.39][:others]}
+    verdict = read_study(store_of(losses), "a_study").variants[1].verdict
+    assert verdict is not None
+    assert verdict.sentence == "undecided: 2 of 3 seeds have ended, and its design asked for no others"
+
+
 def test_a_schedule_decides_at_its_looks_while_later_seeds_run_and_never_over_a_gap() -> None:
     losses = {"baseline": [3.0, 3.1, 2.9, 3.0, 3.05], "far=x": [3.5, 3.61, 3.39, 3.5, 3.54]}
     schedule = {"start": 3, "max": 8}
