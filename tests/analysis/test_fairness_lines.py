@@ -15,6 +15,7 @@ from ablate.analysis.fairness import (
     Tuned,
     Tuning,
     _at_edge,
+    _by_task,
     fairness_lines,
     longer_in_all,
     read_matching,
@@ -176,3 +177,10 @@ def test_steps_that_were_timed_on_several_devices_are_a_warning(devices: tuple[s
         store.trial_records[key] = replace(store.trial_records[key], environment=environment)
     said = [warning for warning in read_study(store, "a_study").answer.warnings if warning.key == "timing"]
     assert [warning.text for warning in said] == (["steps were timed on 2 devices"] if warned else [])
+
+
+def test_tuned_values_are_told_by_task_only_where_tasks_have_different_ones() -> None:
+    tuned = {"lr": {"x": 1.0, "y": 1.0, "y@task=copy": 2.0}}
+    space = {"tasks": {"recall": {}, "copy": {}}, "tuned": tuned}
+    assert _by_task(space, "x") == {}
+    assert _by_task(space, "y") == {"lr": {"recall": 1.0, "copy": 2.0}}

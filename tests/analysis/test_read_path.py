@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -212,6 +213,12 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
         path_table(half, PAPER),
     )
     assert float(fresh) == pytest.approx(half.confirmations[0].difference.difference, abs=0.005)
+    broken = deepcopy(made)
+    broken.add("b=off", 3000, {}, state=TrialState.DIVERGED, stopped_at=1)
+    last = next(row for row in read_study(broken, "a_study").variants if row.name == "a=off,b=off")
+    assert last.verdict is not None
+    assert last.verdict.is_acceptable
+    assert not any("a=off,b=off" in said for said in answer_of(read_study(broken, "a_study")).headline)
     made.record = replace(made.record, trivial={"bigram": {"val_loss": 9.0}})
     for end in (TrialState.FINISHED, TrialState.FAILED):
         if end is TrialState.FAILED:
