@@ -24,6 +24,7 @@ from ablate.execution.options import RunOptions
 from ablate.nn.kernels import product, softmax_attention
 from ablate.nn.model import build_model, model_cost
 from ablate.planning.memory import (
+    _evaluation_bytes,
     check_fits,
     check_memory,
     free_bytes,
@@ -253,6 +254,13 @@ def test_a_loss_by_chunks_of_all_tokens_needs_what_one_without_chunks_needs(
         training = {"batch_size": batch, "micro_batch": rows, "average": average, "recompute": recompute}
         whole, chunked = (variant_of(model, task, {**training, **chunk}) for chunk in ({}, {"loss_chunk": rows * 64}))
         assert trial_bytes(whole) == trial_bytes(chunked)
+
+
+def test_an_evaluation_needs_more_the_more_rows_it_has_however_small_its_chunks() -> None:
+    model = {"family": "decoder", "depth": 1, "width": 64, "heads": 4, "block": "pre_ln"}
+    variants = [variant_of(model, {"context": 64}, {"batch_size": rows, "loss_chunk": 1}) for rows in (32, 64, 96)]
+    needed = [_evaluation_bytes(one.spec, one.vocabulary, one.context, "cpu") for one in variants]
+    assert needed == [needed[0], 2 * needed[0], 3 * needed[0]]
 
 
 @pytest.mark.parametrize(
