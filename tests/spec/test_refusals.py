@@ -18,6 +18,7 @@ from ablate.spec.model import ModelSpec
 from ablate.spec.paths import assign
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
+from ablate.spec.space_fields import ResourcesSpec
 from ablate.spec.sublayers import MIXERS, MixerSpec
 from ablate.spec.variant import VariantSpec
 
@@ -507,6 +508,12 @@ def test_values_of_the_wrong_type(plain: dict[str, Any], path: str, message: str
     where, sentence = refused(lambda: ModelSpec.model_validate(model(plain)))
     assert where == path
     assert sentence.startswith(message)
+
+
+@pytest.mark.parametrize("every", ["soon", "0 min", -1, 1.5, True])
+def test_an_interval_is_a_number_of_steps_or_of_minutes(every: object) -> None:
+    path, sentence = refused(lambda: ResourcesSpec.model_validate({"checkpoint_every": every}))
+    assert (path, sentence.partition(";")[0]) == ("checkpoint_every", "an interval is a number of steps, or of minutes")
 
 
 def test_heads_that_share_the_width_may_have_their_width_written() -> None:

@@ -21,7 +21,7 @@ from ablate.training.events import TrialWarning
 from ablate.training.loop import train
 from ablate.training.members import Member
 from ablate.training.pack import Pack
-from ablate.training.program import missing_compiler  # noqa: F401 - in the condition of a mark
+from ablate.training.program import _difference, missing_compiler  # noqa: F401 - the last in the condition of a mark
 
 pytestmark = [  # torch warns of what it does itself
     pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning"),
@@ -161,3 +161,11 @@ def test_a_step_in_bfloat16_is_that_in_single_precision_within_its_rounding(name
             pack.step(2)
             losses.append([*first, *pack.last_loss()])
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+
+
+def test_a_replay_may_differ_by_the_rounding_of_its_weights_and_by_no_more() -> None:
+    weights, loss = torch.full((100,), 1000.0), torch.tensor([1.0])
+    near = torch.nextafter(weights, 2 * weights)
+    far = weights + 8 * (near - weights)
+    assert _difference([near], [weights], [weights], loss, loss) == ""
+    assert "off by" in _difference([far], [weights], [weights], loss, loss)
