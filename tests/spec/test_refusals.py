@@ -510,7 +510,7 @@ def test_values_of_the_wrong_type(plain: dict[str, Any], path: str, message: str
     assert sentence.startswith(message)
 
 
-@pytest.mark.parametrize("every", ["soon", "0 min", -1, 1.5, True])
+@pytest.mark.parametrize("every", ["soon", "0 min", -1, 1.5])
 def test_an_interval_is_a_number_of_steps_or_of_minutes(every: object) -> None:
     path, sentence = refused(lambda: ResourcesSpec.model_validate({"checkpoint_every": every}))
     assert (path, sentence.partition(";")[0]) == ("checkpoint_every", "an interval is a number of steps, or of minutes")
