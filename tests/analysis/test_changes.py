@@ -14,6 +14,7 @@ from rich.console import Console
 from ablate.analysis.answer import answer_of
 from ablate.analysis.changes import (
     Change,
+    _at,
     changes_of,
     effect_titles,
     in_words,
@@ -119,6 +120,12 @@ def change(switch: str, setting: str, switches: Mapping[str, Any] = SWITCHES, na
         ("mixer", "fnet", [], ["replacing the attention mixer by fnet"]),
     ],
 )
+def test_the_value_of_a_path_is_that_of_the_model_or_the_default_of_a_trainers_parameter() -> None:
+    trainer = {"trainer": {"parameters": {"rate": {"kind": "float", "default": 0.1}, "depth": 3}}}
+    assert [_at(trainer, path) for path in ("rate", "depth", "width")] == [0.1, 3, None]
+    assert _at({"model": {"block": {"norm": {"kind": "rms"}}}}, "block.norm.kind") == "rms"
+
+
 def test_a_setting_without_a_text_is_reported_by_its_paths(
     switch: str, setting: str, removed: list[str], otherwise: list[str]
 ) -> None:

@@ -77,6 +77,8 @@ def test_a_range_of_eight_or_more_above_0_is_logarithmic(ends: tuple[float, ...]
 
 def test_other_designs_have_none() -> None:
     assert read_slices(run({"kind": "grid"}, on_off("a", "b"), lambda s, v: 1.0), "a_study") == ()
+    from_zero = {"depth": ("0", "1", "2"), **on_off("a")}
+    assert read_slices(run({"kind": "grid"}, from_zero, lambda s, v: float(s["depth"])), "a_study") == ()
 
 
 def studied(of_part: float) -> FakeStore:
