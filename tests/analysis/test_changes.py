@@ -120,12 +120,6 @@ def change(switch: str, setting: str, switches: Mapping[str, Any] = SWITCHES, na
         ("mixer", "fnet", [], ["replacing the attention mixer by fnet"]),
     ],
 )
-def test_the_value_of_a_path_is_that_of_the_model_or_the_default_of_a_trainers_parameter() -> None:
-    trainer = {"trainer": {"parameters": {"rate": {"kind": "float", "default": 0.1}, "depth": 3}}}
-    assert [_at(trainer, path) for path in ("rate", "depth", "width")] == [0.1, 3, None]
-    assert _at({"model": {"block": {"norm": {"kind": "rms"}}}}, "block.norm.kind") == "rms"
-
-
 def test_a_setting_without_a_text_is_reported_by_its_paths(
     switch: str, setting: str, removed: list[str], otherwise: list[str]
 ) -> None:
@@ -490,3 +484,9 @@ def test_brackets_at_the_end_of_a_text_explain_a_name_and_are_no_part_of_it() ->
     assert meanings_of(record) == meanings
     search = dataclasses.replace(record, traits=dataclasses.replace(record.traits, finds_best=True))
     assert meanings_of(search)["baseline"] == "block (each), all", "what its points replace"
+
+
+def test_the_value_of_a_path_is_that_of_the_model_or_the_default_of_a_trainers_parameter() -> None:
+    trainer = {"trainer": {"parameters": {"rate": {"kind": "float", "default": 0.1}, "depth": 3}}}
+    assert [_at(trainer, path) for path in ("rate", "depth", "width")] == [0.1, 3, None]
+    assert _at({"model": {"block": {"norm": {"kind": "rms"}}}}, "block.norm.kind") == "rms"
