@@ -152,7 +152,8 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     if len(undecided) == 1:
         which, what = f"{new_part(undecided[0].change.words) or undecided[0].name} is", "it"
     more = plural(further, f"more {report.unit}")
-    purpose = f"{which} undecided: about {more} would settle {what} with a chance of {in_percent(chance)}{each}"
+    of = "" if report.rule.relative else f" of {'it' if len(undecided) == 1 else 'them'} and of the baseline"
+    purpose = f"{which} undecided: about {more}{of} would settle {what} with a chance of {in_percent(chance)}{each}"
     yield NextStep(arguments, purpose, seconds)
 
 

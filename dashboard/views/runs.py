@@ -18,7 +18,7 @@ from ablate.spec.annotations import STUDY_NAME
 from ablate.store import StudyRecord, TrialRecord, TrialState
 from ablate.store.records import StudySummary
 from dashboard.shared.exports import code, show_grid
-from dashboard.shared.frame import begin_page, link
+from dashboard.shared.frame import address, begin_page, link
 from dashboard.shared.results import answer
 from dashboard.shared.running import (
     Run,
@@ -66,6 +66,8 @@ def _study(study: str, trials: Sequence[TrialRecord]) -> None:
     study_report = report(study)
     st.markdown(f"**{prose(progress_words(counts, study_report.progress.states[TrialState.FAILED]))}**")
     drivers = _drivers(study)
+    if not drivers and complete(counts):
+        st.markdown(f"[Answer]({address('answer')}): {prose(' '.join(answer(study).headline))}")
     _facts(record(study), trials, counts)
     run = last_run(study)
     busy = run is not None and run.alive
@@ -84,9 +86,7 @@ def _study(study: str, trials: Sequence[TrialRecord]) -> None:
         _seeds(study_report, counts, busy)
     if not may_run():
         st.caption(HERE_ONLY)
-    with st.container(horizontal=True):
-        link("answer", "Answer")
-        link("cluster", "Now running")
+    link("cluster", "Now running")
 
 
 def progress_words(counts: StudySummary, failed: int) -> str:
@@ -107,7 +107,10 @@ def _facts(study_record: StudyRecord, trials: Sequence[TrialRecord], counts: Stu
     seeds = Counter(trial.variant for trial in study_record.planned).values()
     each = dict.fromkeys((min(seeds, default=0), max(seeds, default=0)))
     facts.metric("Seeds of each", " to ".join(map(str, each)), width="content")
-    facts.metric("Training", duration(sum(trial.seconds for trial in trials)), width="content")
+    facts.metric("Training, all trials added", duration(sum(trial.seconds for trial in trials)), width="content")
+    if times := [time for trial in trials for time in (trial.started_at, trial.finished_at) if time is not None]:
+        took = duration((max(times) - min(times)).total_seconds())
+        facts.metric("From first start to last end", took, width="content", help="Trials may be trained at once")
 
 
 def _where_it_ran(trials: Sequence[TrialRecord]) -> None:
@@ -121,7 +124,7 @@ def _where_it_ran(trials: Sequence[TrialRecord]) -> None:
         return
     st.header("Where it ran", anchor=False)
     rows = tuple((*place, str(len(of)), *_span(of)) for place, of in ran.items())
-    titles = ("device", "host", "ablate", "trials", "from (UTC)", "to (UTC)")
+    titles = ("device", "host", "version of ablate", "trials", "from (UTC)", "to (UTC)")
     show_grid(Grid(titles, (rows,), frozenset({0, 1, 2, 4, 5})), "Where the trials ran, and when")
 
 
