@@ -266,9 +266,14 @@ def in_words(text: str, titles: Mapping[str, str], named: Collection[str] = ()) 
     return re.sub(pattern, lambda found: titles[found[0]], text)
 
 
-def part_words(path: str) -> str:
-    """The name of the part of a model that a spec path sets, such as `skip around the mixer`; else the path."""
-    return _PARTS.get(path, path).format(mixer="the mixer").removeprefix("the ")
+def part_words(path: str, *specs: Mapping[str, Any]) -> str:
+    """The name of the part of a model that a spec path sets, such as `skip around the mixer`; else the path.
+
+    Args:
+        specs: Of the models that it is about: with attention in all of them, a skip goes around attention.
+    """
+    (mixer, *others) = {_mixer(spec) for spec in specs} or {"the mixer"}
+    return _PARTS.get(path, path).format(mixer="the mixer" if others else mixer).removeprefix("the ")
 
 
 def part_value(path: str, value: Any) -> Any:

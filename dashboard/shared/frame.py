@@ -74,6 +74,7 @@ ul.cards :is(a, div) { display: block; padding: 0.55rem 0; border-top: 1px solid
     color: inherit; text-decoration: none; }
 ul.cards a b { text-decoration: underline; text-decoration-color: rgba(128, 140, 155, 0.8); }
 ul.cards span { display: block; font-size: 0.875rem; overflow-wrap: anywhere; }
+ul.cards strong { font-weight: 500; }
 ul.cards img { float: right; max-width: 45%; height: 1.5rem; }
 .scrolled td:first-child { min-width: 7rem; }
 table.trials tr.of td { padding-top: 0.5rem; font-weight: 600; }

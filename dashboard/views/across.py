@@ -17,9 +17,10 @@ from ablate.analysis.answer_rows import answer_sentence
 from ablate.analysis.changes import part_value, part_words, variant_titles
 from ablate.analysis.curves import Axis, Band, Loss, band, band_at, heights, line
 from ablate.analysis.diff import differences
-from ablate.analysis.numbers import MISSING, listed
+from ablate.analysis.numbers import MISSING, fixed, listed
+from ablate.analysis.rows import VariantRow
 from ablate.errors import NotFoundError
-from ablate.render.figures.curves import draw_bands, outliers
+from ablate.render.figures.curves import draw_bands, outliers, what_is_cut
 from ablate.render.figures.style import Palette, Spec, with_equal_decimals
 from ablate.spec.fairness import STEPS
 from ablate.spec.paths import short_path
@@ -58,7 +59,7 @@ ENTRY = Entry("Across studies", ":material/stacked_line_chart:", "All studies", 
 BETWEEN = " / "
 """Separator between a study and its variant, in the address."""
 FIRST, FEW, LEAST = 3, 6, 3
-"""Variants that are drawn by default, up to how many their table stands above, and how many can have a far one."""
+"""Variants that are drawn by default, up to how many a wide table stands above, and how many can have a far one."""
 MOST, MOST_COLUMNS = 24, 4
 """Variants that are drawn, and settings that differ which stand beside them."""
 
@@ -183,13 +184,18 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
         f"{title} ({label})" if label else title, band([one for one in lines if one.x], "range"),
         frozenset(trial.data_fingerprint for trial in done.values()), said, str(task.get("data", "")),
         frozenset(trial.steps for trial in done.values()), frozenset(trial.tokens for trial in done.values()), spec,
-        known.parameters, _with_unit(answer_sentence(row), study_record.objective["metric"]) if row is not None else "",
+        known.parameters, _judged(row, study_record.objective["metric"]),
     )  # fmt: skip
 
 
-def _with_unit(verdict: str, metric: str) -> str:
-    """A verdict that ends in a bound, `worse by at least 1`, with what it is of."""
-    return re.sub(r"(?<= )([\d.]+)( worse| better)?$", rf"\1\2 in {metric}", verdict)
+def _judged(row: VariantRow | None, metric: str) -> str:
+    """The verdict on a variant with its mean difference: `must stay: +1.05 val_loss from its baseline, ...`."""
+    verdict, gap = ("", None) if row is None else (answer_sentence(row), row.difference)
+    if not verdict or gap is None or gap.difference is None:
+        return verdict
+    word, _, reason = verdict.partition(": ")
+    size = f"{fixed(gap.difference, 3, sign=True)} {metric} from its baseline"
+    return f"{word}: {', '.join(filter(None, (size, reason)))}"
 
 
 def differing(sides: list[DrawnVariant]) -> str:
@@ -267,7 +273,7 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
             f"{LOSSES[loss]} loss" + (f" at {at:,.4g} {AXES[axis]}" if at is not None else ""): with_equal_decimals(
                 ends
             ),
-            "vs lowest": [*map(beside_lowest, sides)],
+            "distance to the lowest": [*map(beside_lowest, sides)],
             "verdict in its study": [side.verdict or MISSING for side in sides],
             "seeds": [f"{side.band.n}" for side in sides],
             "task": [side.task for side in sides],
@@ -290,7 +296,7 @@ def settings(sides: list[DrawnVariant]) -> pd.DataFrame:
     """The settings that all of these variants have and that differ, a row for each, without task and steps."""
     found = [
         {
-            "setting": part_words(short_path(one.path)),
+            "setting": part_words(short_path(one.path), *(side.spec for side in sides)),
             **{sides[at].name: said_value(part_value(short_path(one.path), value)) for at, value in one.values.items()},
         }
         for one in differences(*(side.spec for side in sides))
@@ -319,7 +325,8 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, evidence: list[str]
     at = shared_end(known) if any(side.band.x[-1] != known[0].band.x[-1] for side in known) else None
     far = far_from_others({side.name: side.band for side in known})
     places = [st.container(), st.container()]  # of the table, and of the figure
-    with places[len(known) > FEW]:
+    below = is_narrow() or len(known) > FEW
+    with places[below]:
         show_grid(grid_of_texts(conditions(known, axis, loss)), "What each variant reaches and what differs")
         if evidence:
             st.markdown(f"Evidence: {', '.join(evidence)}")
@@ -338,8 +345,9 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, evidence: list[str]
     ends = "; ".join(f"{side.name} ends at {side.band.mean[-1]:.4g}" for side in known)
     said = "" if why or len(known) < 2 else f"{common(known)} "
     where = "" if at is None else " Numbers are those at the dashed line, the last place that all reach."
+    where += f" {what_is_cut(side.band for side in known)}".rstrip()
     where += " The vertical axis is broken at the dotted lines; its parts have one scale." * bool(far)
-    with places[len(known) <= FEW]:
+    with places[not below]:
         chart(draw, "across", f"{LOSSES[loss]} loss against {AXES[axis]}: {ends}"[:1000])
         st.caption(prose(f"{said}Lines: means over seeds; bands: lowest to highest.{where}"))
     if len(differ := settings(known)) > MOST_COLUMNS:

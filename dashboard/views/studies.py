@@ -51,6 +51,10 @@ TALLEST, LONGEST = 84, 220
 """Pixels of a row of four lines, and characters that they hold."""
 MEANINGS = {"not needed": "not worse by the margin", "needed": "worse by more than the margin"}
 """What groups have in common that share a mark."""
+CALLED = {"lost": "not compared (trials diverged, failed or were pruned)"}
+"""What groups are called whose names do not say why variants are in them."""
+LINK = {False: "#005a91", True: "#7cc4f0"}
+"""The colours of links, by whether the page is dark: `linkColor` of the themes."""
 HIDDEN = ("best", "simplest", "cost", "trials")
 """Columns that only the menu of the table and the download show."""
 PAGE = 15
@@ -142,7 +146,7 @@ def _legend(found: Collection[GroupKey]) -> None:
     for key in TITLES:
         if key in found:
             look = palette.verdict(DRAWN_AS[key])
-            labels.setdefault(look, []).append(key)
+            labels.setdefault(look, []).append(CALLED.get(key, key))
             meanings[look] = MEANINGS.get(DRAWN_AS[key], "")
     said = " ".join(
         f'<span style="white-space: nowrap"><span style="color: {look.colour}">{character(look)}</span> '
@@ -150,7 +154,7 @@ def _legend(found: Collection[GroupKey]) -> None:
         for look, keys in labels.items()
     )
     if said:
-        st.html(f"<small>Verdicts: {said}</small>")
+        st.html(f"<small>A mark for each variant or average effect: {said}</small>")
 
 
 def _shared(keys: Sequence[str], meaning: str) -> str:
@@ -183,7 +187,7 @@ def _chooser(
     selected = [names.index(chosen)] if chosen in names else []
     key = f"studies-{page}-{chosen}-{clicks}"
     st.dataframe(
-        table,
+        table.style.set_properties(subset=["study"], color=LINK[dark()]),
         key=key,
         hide_index=True,
         height="content",
@@ -296,7 +300,7 @@ def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[s
         "study": study.name,
         "verdicts": overview.verdicts,
         "question": study.question,
-        "answer": _briefly(overview.headline) if ended(study) else "",
+        "answer": _briefly(overview.headline, 0 if is_narrow() else LONGEST) if ended(study) else "",
         "state": ", ".join(filter(None, (state_of(study), lost))),
         "progress": settled / study.planned if study.planned else 0.0,
         "trials": f"{settled}/{study.planned}",
@@ -309,10 +313,10 @@ def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[s
     }
 
 
-def _briefly(headline: Sequence[str]) -> str:
-    """As many sentences of an answer as fit in a row, at least the first."""
+def _briefly(headline: Sequence[str], longest: int) -> str:
+    """As many sentences of an answer as fit in a row of this many characters, at least the first."""
     lengths = accumulate(len(sentence) + 1 for sentence in headline)
-    return " ".join(sentence for sentence, end in zip(headline, lengths, strict=True) if end <= LONGEST) or headline[0]
+    return " ".join(sentence for sentence, end in zip(headline, lengths, strict=True) if end <= longest) or headline[0]
 
 
 def strip(groups: Sequence[GroupKey], height: int = 34) -> str | None:

@@ -238,7 +238,8 @@ def _live(record: StudyRecord, variant: VariantRecord, key: str, task: str) -> N
     with right:
         plain_table(_outcome(record, variant, trial, study_report), "What the trial reached and cost")
         if (config := _config(record, variant)).groups[0]:
-            plain_table(config, "Config")
+            with st.expander("Config") if is_narrow() else st.container():
+                plain_table(config, "Config")
     files |= _usage(used, key)
     if points:
         _log(points)
@@ -305,7 +306,8 @@ def _verdict(record: StudyRecord, variant: VariantRecord, of: StudyReport, task:
         return ""
     link_to = f"[answer]({address('answer')})"
     found = prose(listed(counted(counts.items())))
-    return f"{plural(counts.total(), 'variant')} compared with all its seeds: {found} ({link_to}){alone}"
+    beside = plural(counts.total(), "variant")
+    return f"The study compares {beside} with this baseline over all seeds: {found} ({link_to}){alone}"
 
 
 def _decimals(of: StudyReport) -> int:
@@ -333,7 +335,10 @@ def _outcome(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, of
     put("rank among its seeds, 1 is best", _rank(record, variant, trial))
     for name in (name for name in trial.metrics if name != metric):
         values = [one.metrics.get(name) for one in trials]
-        put(name.removeprefix("val_").replace("_", " "), *(None if x is None else f"{x:.5g}" for x in values))
+        put(
+            name.removeprefix("val_").replace("_", " "),
+            *(None if x is None else f"{x:.4g}" if abs(x) < 1000 else f"{x:,.1f}" for x in values),
+        )
     sizes = (variant.parameters, baseline_of(record, variant).parameters)[: len(trials)]
     put("parameters", *(count(size) if size else None for size in sizes))
     if not moves(trial):
@@ -444,7 +449,7 @@ def _among(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> d
                 mark("tick", rows, {"x": {**x, "aggregate": "mean"}, "y": y, **tone}, height=26, thickness=2),
                 mark("point", rows, {"x": x, "y": y, "tooltip": tip, **tone}, filled=False, size=60),
                 mark("point", this, {"x": x, "y": y, **tone}, size=130),
-                mark("text", this, {"x": x, "y": y, "text": {"field": "said"}}, baseline="bottom", dy=-10),
+                mark("text", this, {"x": x, "y": y, "text": {"field": "said"}}, baseline="bottom", dy=-15),
             ],
             52 * len(order),
         )
