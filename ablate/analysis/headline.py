@@ -330,18 +330,26 @@ def _on_largest_rung(rows: Rows, report: StudyReport) -> Iterator[str]:
         for one in report.scaling.of
         if one.points and one.points[0].at == smallest and one.points[0].verdict.is_ahead
     }
-    parts = []
-    for key, verbs in ON_RUNG.items():
-        of = {new_part(row.words): split_axis(row.variant)[0] in were_ahead for row in rows.get(key, ())}
-        known, kept = [name for name, was in of.items() if was], [name for name, was in of.items() if not was]
-        before = "" if key in ("better", "ahead") else ", ahead on the smallest,"
-        since = ("stays ahead", "stay ahead") if key == "ahead" else verbs
-        for names, where, (one, several) in ((known, before, since), (kept, "", verbs)):
-            if names:
-                said = listed(names) if len(names) <= MOST_ALONG else few(names)
-                parts.append(f"{said}{where} {several if len(names) > 1 else one}")
+    times = f"{float(f'{largest / smallest:.2g}'):g} times the compute"
+    gains = [
+        (key, new_part(row.words)) for key, of in rows.items() for row in of if split_axis(row.variant)[0] in were_ahead
+    ]
+    if gains:
+        stay = [name for key, name in gains if key in ("better", "ahead")]
+        are = "is" if 1 in (len(stay), len(gains)) else "are"
+        which = f": {_few(stay)}" if stay else ""
+        yield f"{len(stay)} of {plural(len(gains), 'gain')} {are} shown to survive {times}{which}."
+    parts = [
+        f"{_few(names)} {verbs[len(names) > 1]}"
+        for key, verbs in ON_RUNG.items()
+        if (names := [new_part(row.words) for row in rows.get(key, ())])
+    ]
     if parts:
-        yield f"On the largest rung, {largest / smallest:.2g} times the compute of the smallest: {'; '.join(parts)}."
+        yield f"On the largest models{f', {times} of the smallest' * (not gains)}: {'; '.join(parts)}."
+
+
+def _few(names: Sequence[str]) -> str:
+    return listed(names) if len(names) <= MOST_ALONG else few(names)
 
 
 def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
@@ -356,11 +364,7 @@ def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]
         if not one.refusal:
             name = words.get(one.scaling.variant + largest, one.scaling.variant)
             by_fate[one.fate_in_words].append(new_part(name))
-    parts = [
-        f"{listed(names) if len(names) <= MOST_ALONG else few(names)} {FATES[fate][len(names) > 1]}"
-        for fate, names in by_fate.items()
-        if names
-    ]
+    parts = [f"{_few(names)} {FATES[fate][len(names) > 1]}" for fate, names in by_fate.items() if names]
     if parts:
         yield f"{EXTRAPOLATED} {climbs.times:g} times that compute: {'; '.join(parts)}."
 

@@ -11,7 +11,7 @@ from ablate.analysis.changes import setting_names, setting_titles
 from ablate.analysis.numbers import fixed, listed, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
-from ablate.analysis.slices import factors_of
+from ablate.analysis.slices import axis_value, factors_of
 from ablate.spec.design import BASELINE
 from ablate.store.records import StudyRecord
 
@@ -91,15 +91,22 @@ def kinds_of(record: StudyRecord) -> dict[str, str]:
 
 
 def what_best_has(report: StudyReport, answer: Answer) -> str:
-    """Which settings of switches the chosen point has, beside those of the baseline, in a sentence after the headline.
+    """The numbers of the baseline, and which settings of switches both have, in a sentence after the headline.
 
-    Empty of a search of numbers alone, and without fresh seeds.
+    Empty without fresh seeds.
     """
-    kinds, best = kinds_of(report.record), best_confirmed(report, answer)
-    if best is None or not factors_of(report.record).switches:
+    record, factors, best = report.record, factors_of(report.record), best_confirmed(report, answer)
+    if best is None:
         return ""
-    own, other = kinds[best], kinds[baselines_of(report.record)[best]]
-    return f"Both have {own}." if own == other else f"It has {own}, the baseline {other}."
+    base, kinds, titles = baselines_of(record)[best], kinds_of(record), setting_titles(factors.axes)
+    (plain,) = (variant for variant in record.variants if variant.name == base)
+    values = {titles[axis]: axis_value(plain, axis) for axis in factors.axes}
+    known = [f"{title} {value:.4g}" for title, value in values.items() if value is not None]
+    said = [f"the baseline has {listed(known)}"] if known else []
+    if factors.switches:
+        own, other = kinds[best], kinds[base]
+        said.append(f"both have {own}" if own == other else f"the chosen one has {own}, the baseline {other}")
+    return "".join(f"{one[0].upper()}{one[1:]}." for one in ["; ".join(said)] if one)
 
 
 def seed_pairs(first: Mapping[int, float], second: Mapping[int, float]) -> dict[str, tuple[float, float]]:

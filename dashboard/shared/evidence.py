@@ -266,7 +266,7 @@ def show_sentence(study_report: StudyReport) -> None:
     answer = answer_of(study_report, letters=False)
     told = [said for said in answer.headline if not said.startswith(EXTRAPOLATED)] or [*answer.headline]
     best = study_report.record.traits.finds_best
-    several = told[0].startswith(MEAN_SCORE) or shows_effects(study_report) or best  # of tasks, pairs or a point
+    several = told[0].startswith(MEAN_SCORE) or shows_effects(study_report) or best or study_report.climbs is not None
     title = " ".join(told[:1] if several else told)
     if shows_effects(study_report):  # the rows below have the numbers
         title = _NUMBERS.sub("", title)
@@ -308,7 +308,7 @@ def show_answer(study_report: StudyReport, picture: Callable[[], None] = lambda:
         _folded(answer, f"Mean score over the {plural(len(answer.suite.tasks), 'task')}: {counts}")
     elif answer.groups:
         if answer.scale:
-            st.subheader("On the largest rung", anchor=False)
+            st.subheader("On the largest models", anchor=False)
         _judged_rows(answer, picture)
     if study_report.climbs is not None:
         _scale(answer, study_report.climbs)

@@ -14,11 +14,11 @@ from ablate.analysis.columns import Column, columns, groups, legend
 from ablate.analysis.course import course_cell
 from ablate.analysis.effects import setting_means, trials_by_effect
 from ablate.analysis.fairness import fairness_lines
-from ablate.analysis.numbers import MISSING
+from ablate.analysis.numbers import MISSING, fixed, listed
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.scaling import Scalings
-from ablate.analysis.search import fresh_values, kinds_of
+from ablate.analysis.search import fresh_values, kinds_of, seed_pairs
 from ablate.analysis.slices import Slice, depths_of
 from ablate.render.blocks import lead
 from ablate.render.document import names_note
@@ -126,7 +126,7 @@ def _ladder(study_report: StudyReport) -> None:
     said = "; ".join(f"{row.words} {', '.join(row.by_rung)}" for row in answer_of(study_report).scale)
     with st.container(key="panels-rungs"):
         chart(partial(draw_scaling, study_report, width=page_width()), "rungs", f"Difference on each rung: {said}")
-    note = "A rung is all models of one size. Bars end at the one-sided 95 % bounds that decide, here and in the table"
+    note = "A point is all models of one size. Bars end at the one-sided 95 % bounds that decide, here and in the table"
     far = beyond_scale(study_report)
     st.caption(prose(f"{note}.{f' Off the scale, at the largest: {far}.' if far else ''}"))
 
@@ -142,10 +142,13 @@ def _search(study: str) -> None:
     told = f"{found[0].metric} of the points of the search along {', '.join(one.axis for one in found)}"
     with st.container(key="panels-search"):
         chart(partial(draw_search, found, kinds, fresh, width=page_width()), "search", told)
-    seeds = "seeds" if len(study_report.baseline.planned) > 1 else "seed"
-    said = f"Small: each point on the {seeds} that chose."
+    planned = [*map(str, study_report.baseline.planned)]
+    said = f"Small: each point on seed{'s' * (len(planned) > 1)} {listed(planned)}, by which one was chosen."
     if fresh:
-        said += f" Large: means on fresh seeds (dashes) with 95 % intervals; ringed: on the {seeds} that chose."
+        chose = [results.runs(study)[name].values(study_report.metric) for name in fresh]
+        first, own = (fixed(value, 4) for value in seed_pairs(*chose)["mean"])
+        said = f"{said[:-1]} (ringed: {own}, baseline {first}). Large: both on fresh seeds (dashes), with means and "
+        said += "95 % intervals."
     st.caption(prose(said))
 
 

@@ -105,9 +105,9 @@ def test_what_is_trained_and_what_is_extrapolated_are_told_apart() -> None:
     report = read_study(studied(lambda compute: loss(2 * compute)), "a_study")
     answer, climbs = answer_of(report), report.climbs
     assert climbs is not None
-    trained, extrapolated = "On the largest rung, ", "Extrapolated to 10 times that compute: "
+    trained, extrapolated = "On the largest models", "Extrapolated to 10 times that compute: "
     first, *_, last = answer.headline
-    assert first.startswith(trained), "what was trained comes first"
+    assert first == "1 of 1 gain is shown to survive 100 times the compute: a=off.", "what was trained comes first"
     assert last.startswith(extrapolated)
     assert sum(said.startswith((trained, extrapolated)) for said in answer.headline) == 2
     shown = scale_forest(answer, climbs, PAPER)
@@ -126,7 +126,7 @@ def test_a_gain_that_fades_vanishes_and_one_that_becomes_a_loss_turns() -> None:
     )
     assert [one.scaling.points[-1].verdict.word for one in (shrinking, turning)] == ["better", "better"]
     assert (shrinking.outcome, turning.outcome) == ("vanishes", "turns")
-    for at_first, said in ((-0.1, ": a=off, ahead on the smallest, is as good."), (0.1, ": a=off is as good.")):
+    for at_first, said in ((-0.1, "0 of 1 gain is shown to survive"), (0.1, ": a=off is as good.")):
         gone = studied(lambda compute, at=at_first: loss(compute) + (at if compute < 2e12 else 0.001), margin=0.02)
         assert said in answer_of(read_study(gone, "a_study")).headline[0]
 

@@ -131,7 +131,7 @@ def draw_scaling(report: StudyReport, palette: Palette, width: float = WIDTH) ->
         rows.append({"panel": rows[0]["panel"], "at": rows[0]["at"], "name": f"margin ±{report.margin:g}"})
     along = {BUDGET: "budget: steps over those of the space", COMPUTE: "times the compute"}
     scale: Spec = {"log": True, "base": 2} if min(scalings.places) > 0 else {}
-    marks = {"values": [place / first for place in scalings.places], "format": ".3~g"}
+    marks = {"values": [place / first for place in scalings.places], "format": ".2~g"}
     x = number("at", along.get(scalings.axis, scalings.axis), **scale, axis=marks)
     y = number("difference", f"Δ {report.metric}", axis={"tickCount": 5})
     x["scale"]["padding"] = y["scale"]["padding"] = 9
@@ -224,7 +224,7 @@ def draw_search(
                    axis={"format": ".4~g", "tickCount": 6})  # fmt: skip
         better = {"minimize": " (lower is better)", "maximize": " (higher is better)", None: ""}[one.direction]
         y = number("mean", f"{one.metric}{better}", domain=(min(ends) - room, max(ends) + room), axis={"tickCount": 6})
-        tone = by_look("name", looks, "color", "shape", columns=max(1, int(width // 170)))
+        tone = by_look("name", looks, "color", "shape", columns=max(1, int(width // 170)), orient="top")
         plain = {"x": x, "y": y, "color": tone["color"]}
         tip = [{"field": key, "title": key} for key in ("variant", "at", "mean", "low", "high")]
         drawn.append(

@@ -37,10 +37,12 @@ _VERDICTS = {
     "diverged": (("#7a2f8f", "#d07ae0"), _CROSS),
     SELECTED: (("#3c4148", "#7d8590"), "triangle-down"),
 }
+_AHEAD = _VERDICTS["not needed"][0], _VERDICTS["better"][1]  # better, but perhaps by less than the margin
+_LOOKS = {"better": _VERDICTS["better"], "ahead": _AHEAD, **_VERDICTS}
 DRAWN_AS: dict[GroupKey, str] = {
     "better": "better",
     "can go": "not needed",
-    "ahead": "not needed",
+    "ahead": "ahead",
     "as good": "not needed",
     "must stay": "needed",
     "worse": "needed",
@@ -112,13 +114,13 @@ class Palette:
 
     def verdict(self, word: str) -> Look:
         """The look of a verdict, a group of an answer or what stands in its place; `worse` looks as `needed` does."""
-        colours, mark = _VERDICTS[_drawn_as(word)]
+        colours, mark = _LOOKS[_drawn_as(word)]
         return Look(colours[self.dark], _DASHES[0], mark)
 
     def verdicts(self, words: Iterable[str]) -> dict[str, Look]:
         """The looks of these verdicts by their labels (`alike`), in the order of legends."""
         labels = alike(words)
-        return {labels[word]: self.verdict(word) for kept in _VERDICTS for word in labels if _drawn_as(word) == kept}
+        return {labels[word]: self.verdict(word) for kept in _LOOKS for word in labels if _drawn_as(word) == kept}
 
 
 _CHARACTERS = {"square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼", _CROSS: "×"}
