@@ -96,7 +96,9 @@ def test_each_screen_has_its_part() -> None:
 
 def test_both_blocks_have_one_scale() -> None:
     html = slides(read_findings(_store(), "a_study"), "block=parallel")
-    widths = [float(width) for width in re.findall(r'<figure style="width: ([0-9.]+)rem">', html)]
+    found = re.findall(r'<figure style="width: ([0-9.]+)rem; --share: ([0-9.]+)">', html)
+    widths, shares = ([float(one) for one in of] for of in zip(*found, strict=True))
+    assert shares == pytest.approx([width / max(widths) for width in widths], rel=1e-3), "on a phone, too"
     drawn = [image["src"] for image in read(html).images[0]]
     texts = [base64.b64decode(src.partition(",")[2]).decode() for src in drawn]
     boxes = [float(width) for text in texts for width in re.findall(r'viewBox="0 [0-9.]+ ([0-9.]+) [0-9.]+"', text)]

@@ -101,7 +101,7 @@ footer p {{ margin: 0 0 0.15rem; }}
   .text, .claims {{ font-size: 1rem; flex: none; }}
   .sides {{ flex-direction: column; }}
   .blocks {{ flex-direction: column; align-items: center; }}
-  .blocks figure {{ width: min(100%, 22rem) !important; }}
+  .blocks figure {{ width: calc(min(100%, 22rem) * var(--share)) !important; }}
   .source, .note, footer {{ font-size: 0.875rem; }}
   table.answer {{ font-size: 0.9rem; }}
   table.answer :is(thead, tbody) {{ display: block; }}
@@ -114,8 +114,8 @@ footer p {{ margin: 0 0 0.15rem; }}
   table.answer .interval {{ grid-column: 1 / -1; }}
   table.answer .interval :is(img, svg) {{ display: block !important; width: 100% !important; height: auto; }}
   table.answer th small.narrow, table.answer .wide {{ display: none !important; }}
-  .claims thead, .claims td.change small {{ display: none !important; }}
   .claims table.answer tr {{ grid-template-columns: 1fr auto; }}
+  .claims th.change {{ display: none; }} .claims th.number {{ grid-column: 1 / -1; }}
   .claims table.answer td.change {{ grid-column: 1 / -1; order: 1; }}
   .claims table.answer .interval {{ order: 2; }}
   .claims table.answer .verdict span {{ display: inline; }}
@@ -225,11 +225,12 @@ def _blocks(report: StudyReport, before: VariantRecord, after: VariantRecord) ->
     words = {row.variant: row.words for row in answer_of(report).rows}
     sizes = [_size(svg) for svg in drawn]
     scale = min(ROOM[0] / sum(width for width, _ in sizes), ROOM[1] / max(height for _, height in sizes))
-    figures = []
+    figures, widest = [], max(width for width, _ in sizes)
     for svg, (width, _), variant in zip(drawn, sizes, (before, after), strict=True):
         change = "" if variant is before else _change(before, variant)
         figures.append(
-            f'<figure style="width: {width * scale / 16:.4f}rem"><img alt="Block of {escape(variant.name)}" '
+            f'<figure style="width: {width * scale / 16:.4f}rem; --share: {width / widest:.4f}">'
+            f'<img alt="Block of {escape(variant.name)}" '
             f'src="{data_url(svg)}"><figcaption>{prose(words.get(variant.name, variant.name))}, '
             f"{count(variant.parameters)} parameters{change}</figcaption></figure>"
         )
@@ -279,7 +280,8 @@ def _comparisons(report: StudyReport) -> str:
     shown = page_table(answer, rows[:MOST_ROWS]) if rows else "<p>Nothing can be compared yet.</p>"
     note = answer_note(answer) if rows else ""
     names = names_note(answer) if len(rows) < MOST_EXPLAINED else ""
-    title = f"Difference of {report.metric} from the baseline"
+    counts = ", ".join(f"{len(group.rows)} {group.key}" for group in answer.groups)
+    title = counts or "Comparisons"
     return _slide_of_rows(title, shown, f"{note} {names}", len(rows) - MOST_ROWS)
 
 
@@ -314,7 +316,8 @@ def _conclusion(findings: Findings) -> str:
         note = "Δ: of the model that a claim is about minus the one that it is compared with, with its 95 % interval; "
         note += f"margin {report.margin:g}."
         rest += f'<p class="note">{note}</p>'
-        claims = f'<div class="claims"><h2>Claims</h2>{claims_table(report, MOST_CLAIMS)}{rest}</div>\n'
+        counts = answer_of(report).claim_counts
+        claims = f'<div class="claims"><h2>Claims: {counts}</h2>{claims_table(report, MOST_CLAIMS)}{rest}</div>\n'
     sections = {section.title: section.blocks for section in document(findings).sections}
     about = "Cost" if report.record.judged is None else "Source"
     cost = [block.text for block in sections[about] if isinstance(block, Paragraph)]
