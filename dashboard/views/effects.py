@@ -13,7 +13,7 @@ import streamlit as st
 from ablate.analysis.changes import setting_names, setting_titles, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects, setting_means
 from ablate.analysis.headline import average_sentence, pair_sentences, shows_effects
-from ablate.analysis.numbers import MISSING, decimals_for, fixed, plural
+from ablate.analysis.numbers import MISSING, decimals_for, fixed
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.slices import axis_value, varies
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice, positions
@@ -170,8 +170,7 @@ def _interactions(study: str) -> None:
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
     if confounded := any(row.aliases for row in rows):
         st.markdown(
-            f"{len(effects.pairs())} pairs share {plural(len(rows), 'number')}: where a row says *or*, the "
-            "interactions of both pairs are added up. More seeds cannot separate them; "
+            "Where a row says *or*, the interactions of both pairs are added up. More seeds cannot separate them; "
             "`design: {kind: fractional, resolution: V}` does."
         )
     show_effects(replace(effects, main=()), MOST_ROWS)
