@@ -126,7 +126,7 @@ def _ladder(study_report: StudyReport) -> None:
     said = "; ".join(f"{row.words} {', '.join(row.by_rung)}" for row in answer_of(study_report).scale)
     with st.container(key="panels-rungs"):
         chart(partial(draw_scaling, study_report, width=page_width()), "rungs", f"Difference on each rung: {said}")
-    note = "A point is all models of one size. Bars end at the one-sided 95 % bounds that decide, here and in the table"
+    note = "A point is all models of one size, a rung. Bars end at the one-sided 95 % bounds that decide"
     far = beyond_scale(study_report)
     st.caption(prose(f"{note}.{f' Off the scale, at the largest: {far}.' if far else ''}"))
 
