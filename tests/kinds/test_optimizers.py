@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ablate import extras
 from ablate.errors import MissingPackageError
 from ablate.kinds.mixers.linformer import Reduction
+from ablate.kinds.optimizers.muon import adjustment
 from ablate.nn.model import build_model
 from ablate.nn.pack import Linear, Packed, initialise, normal
 from ablate.nn.pack.initial import stream
@@ -683,3 +684,9 @@ def test_depthwise_filters_are_no_matrices(mixer: Any, filters: str) -> None:
     muon = OptimizerSpec.parse({"kind": "muon", "lr": 0.1})
     assert "momentum_buffer" not in muon.state(torch.zeros(1, *info.shape), info)
     assert "momentum_buffer" in muon.state(torch.zeros(1, 4, 4), infos["blocks.0.mixer.output.weight"])
+
+
+@pytest.mark.parametrize(("rule", "wide", "tall"), [("original", 1.0, 2.0), ("none", 1.0, 1.0)])
+def test_the_rate_of_a_matrix_follows_its_shape_as_torchs_muon_has_it(rule: Any, wide: float, tall: float) -> None:
+    assert (adjustment(rule, 32, 8), adjustment(rule, 8, 32)) == (wide, tall)
+    assert adjustment("match_rms_adamw", 8, 32) == pytest.approx(0.2 * 32**0.5)

@@ -20,6 +20,7 @@ from torch import Tensor
 from ablate.contracts.mixer import CONTRACT
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
+from ablate.kinds.mixers.attention_settings import _shared_names
 from ablate.kinds.positions.logit_biases import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.softmax_attention import alibi_bias, rotate
@@ -447,3 +448,12 @@ def test_half_precision_distinguishes_distant_positions() -> None:
     bias = alibi_bias(2, 600, torch.device("cpu"), torch.bfloat16)[1, 599]
     expected = -(2.0**-8) * torch.arange(599, -1, -1)
     torch.testing.assert_close(bias.float(), expected, rtol=2**-8, atol=0)
+
+
+def test_keys_that_positions_turn_are_shared_only_with_keys_turned_alike() -> None:
+    names = [
+        _shared_names(replace(CONTEXT, positions=one))[0]
+        for one in (None, AlibiSpec(), RotarySpec(), RotarySpec(base=5e5))
+    ]
+    assert names[0] == names[1]
+    assert len(set(names)) == 3

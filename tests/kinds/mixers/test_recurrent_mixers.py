@@ -22,7 +22,7 @@ from ablate.kinds.mixers.kimi_delta_attention import KimiDeltaAttentionSpec
 from ablate.kinds.mixers.mamba2 import Mamba2Spec
 from ablate.kinds.mixers.mamba3 import Mamba3Spec
 from ablate.kinds.mixers.mlstm import MLSTMSpec
-from ablate.kinds.mixers.rwkv7 import RWKV7Spec
+from ablate.kinds.mixers.rwkv7 import RWKV7Spec, _decay_bias, _removal_bias
 from ablate.nn.kernels.flash_linear import installed
 from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
@@ -458,3 +458,18 @@ def test_outputs_and_gradients_are_those_of_the_published_layers(name: str) -> N
     ]
     numbers = torch.stack([made.detach(), summed[0], torch.stack(summed[1:]).sum()])
     torch.testing.assert_close(numbers, torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-11)
+
+
+def test_rwkv7_starts_at_the_values_of_its_authors() -> None:
+    """`RWKV_Tmix_x070.__init__` of BlinkDL/RWKV-LM: one channel after the other."""
+    width, head_width, layer, depth = 12, 4, 1, 4
+    context = LayerContext(1, width, width // head_width, depth=depth, context=8, causal=True, layer=layer)
+    ratio = layer / (depth - 1)
+    decay, removal = torch.zeros(width), torch.zeros(width)
+    for n in range(width):
+        zigzag = ((n % head_width) - (head_width - 1) / 2) / ((head_width - 1) / 2)
+        zigzag *= abs(zigzag)
+        decay[n] = -6 + 6 * (n / (width - 1)) ** (1 + ratio**0.3) + 0.5 + zigzag * 2.5
+        removal[n] = -0.19 + zigzag * 0.3 + (n / (width - 1) - 0.5) * 0.4
+    for rule, wanted in ((_decay_bias, decay), (_removal_bias, removal)):
+        torch.testing.assert_close(rule(context)(torch.empty(width), torch.Generator()), wanted)
