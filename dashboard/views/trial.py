@@ -9,7 +9,7 @@ from statistics import fmean
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.answer_rows import OF_VARIANTS, answer_sentence, tuned_paths
+from ablate.analysis.answer_rows import OF_VARIANTS, answer_sentence, tuned_paths, verdict_word
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import AXES, Band, band, line
 from ablate.analysis.diff import differences
@@ -280,7 +280,7 @@ def _reached(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, of
     values = [one.metrics[metric] for one in _siblings(record, variant, trial).values()]
     if variant.name == baseline_of(record, variant).name and len(values) > 1:
         other = fmean(values)
-        what = f"the mean of its {len(values)} seeds, {fixed(other, decimals)}"
+        what = f"the mean of its {len(values)} seeds"
     if other is None:
         return f"{metric} {fixed(value, decimals)}"
     gap = fixed(abs(value - other), decimals)
@@ -301,7 +301,7 @@ def _verdict(record: StudyRecord, variant: VariantRecord, of: StudyReport, task:
         return f"The verdict on {prose(of.titles[row.name])}, on {seeds}: **{prose(word)}**{why} ({link_to}){alone}"
     counts = Counter[str]()
     for group in answer(record.name, task).groups:
-        counts[OF_VARIANTS.get(group.key, group.key)] += len(group.rows)
+        counts.update(OF_VARIANTS.get(word, word) for word in (verdict_word(group.key, row) for row in group.rows))
     if variant.name != of.baseline.name or not counts:
         return ""
     link_to = f"[answer]({address('answer')})"
