@@ -171,7 +171,7 @@ def _bench(space: SpaceSpec, options: RunOptions, device: str, description: str,
     resources = options.resources_of_job()
     if not (options.time or space.timing or space.objective.measure == "seconds"):
         return None
-    if options.engine != "local" or resources.shard or (resources.gpus or 1) > 1:
+    if options.engine != "local" or resources.shard or resources.processes > 1:
         where = "on a cluster" if options.engine != "local" else "on several GPUs"
         refused = f"variants are timed in one process on one device, and these train {where}"
         if options.time:

@@ -78,7 +78,7 @@ class LocalEngine(Engine):
         devices = [device]
         if device == "cuda":
             devices = [f"cuda:{i}" for i in range(_gpus())]
-        self._ranks = max(ranks, int(resources.gpus or 1))
+        self._ranks = max(ranks, resources.processes)
         self._shard = resources.shard
         there = len(devices) / (resources.gpus or 1) if device == "cuda" else available_cores() / threads / self._ranks
         count = options.workers or max(1, min(int(there), self._fit() if self._memory else sys.maxsize))

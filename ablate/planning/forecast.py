@@ -230,7 +230,7 @@ def forecast(
     basis = f"{len(of_stored)} trials of this plan in the store"
     if not trials or (of_stored and not left):  # nothing is left to estimate
         return Forecast(done, statistics.median(of_stored) if of_stored else 1.0, basis, workers)
-    ranks = max(1, int(resources.gpus or 1)) if device == "cuda" else 1
+    ranks = resources.processes if device == "cuda" else 1
     groups: dict[Structure, list[Trial]] = {}
     for trial in left or trials:
         groups.setdefault(structures[trial.variant.hash], []).append(trial)

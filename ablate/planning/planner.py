@@ -115,8 +115,6 @@ class Planner:
 
     def _stage(self, point: Point, spec: VariantSpec) -> Variant | None:
         """The variant that is trained before this one; None if there is none."""
-        if spec.training.init_from is None:
-            return None
         key = spec.content_hash()
         if key not in self.stages:
             try:

@@ -123,6 +123,11 @@ class ResourcesSpec(Spec):
         assert match is not None, "validated"
         return CheckpointInterval(seconds=60 * float(match[1]))
 
+    @property
+    def processes(self) -> int:
+        """The processes of a job: one for each of its GPUs, and one without any or on a share of one."""
+        return max(1, int(self.gpus or 0))
+
     @model_validator(mode="before")
     @classmethod
     def _read_the_old_name(cls, value: Any) -> Any:

@@ -64,6 +64,11 @@ class Rung:
         """The seeds that both have, ascending."""
         return sorted(self.baseline.keys() & self.variant.keys())
 
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of the noise."""
+        return len(self.seeds) - 1
+
     def losses(self) -> Floats:
         """Losses by seed: [S, 2], the baseline's first."""
         return np.array([[self.baseline[seed], self.variant[seed]] for seed in self.seeds], dtype=np.float64)
@@ -85,7 +90,7 @@ class Law:
     def compute(self, loss: float) -> float:
         """The compute at which the law reaches a loss; infinite at or below the irreducible loss."""
         excess = loss - self.irreducible
-        if excess <= 0 or self.scale <= 0:
+        if excess <= 0:
             return _NEVER
         return self.unit * math.exp(math.log(self.scale / excess) / self.exponent)
 
@@ -144,7 +149,7 @@ def climb(rungs: Sequence[Rung], times: float = FURTHEST) -> LadderFit:
     computes = np.array([rung.compute for rung in rungs], dtype=np.float64)
     unit = math.exp(float(np.log(computes).mean()))
     means, noise = _means(rungs), _noise(rungs)
-    resamples = _Resamples(means[1:] - means[0], np.array([len(rung.seeds) - 1.0 for rung in rungs]))
+    resamples = _Resamples(means[1:] - means[0], np.array([rung.freedom for rung in rungs]))
     shared = _shares(computes / unit, means[:1], noise, rungs)
     laws = _fit(computes / unit, means, noise, shared)
     target = times * float(computes[-1, 0])
@@ -276,17 +281,16 @@ def _inverse(laws: Floats, side: int, losses: Floats) -> Floats:
     """Computes in units at which the laws of a side reach losses."""
     irreducible, scale, exponent = np.moveaxis(laws[:, side], -1, 0)
     excess = losses - irreducible
-    reachable = (excess > 0) & (scale > 0)
-    ratio = np.where(reachable, scale, 1.0) / np.where(reachable, excess, 1.0)
-    return np.where(reachable, ratio ** (1 / exponent), _NEVER)
+    ratio = scale / np.where(excess > 0, excess, 1.0)
+    return np.where(excess > 0, ratio ** (1 / exponent), _NEVER)
 
 
 def _shares(computes: Floats, means: Floats, noise: Floats, rungs: Sequence[Rung]) -> bool:
     """Whether one irreducible loss fits both models: an F-test of the better fit with two against the seeds' noise."""
     if len(computes) < LEAST_RUNGS:
         return True
-    both = [_squares(computes, means, noise, _fit(computes, means, noise, shared))[0] for shared in (True, False)]
-    return bool(special.fdtrc(1, sum(len(rung.seeds) - 1 for rung in rungs), max(0.0, both[0] - both[1])) > ERROR)
+    (joint,), (own,) = (_squares(computes, means, noise, _fit(computes, means, noise, of)) for of in (True, False))
+    return bool(special.fdtrc(1, sum(rung.freedom for rung in rungs), max(0.0, joint - own)) > ERROR)
 
 
 def _squares(computes: Floats, means: Floats, noise: Floats, laws: Floats) -> Floats:

@@ -43,7 +43,7 @@ def test_the_nearest_size_is_that_of_a_full_search() -> None:
     """Over random growing curves, of which only some sizes make a model."""
     draw = random.Random(0)
     for _ in range(300):
-        slope, square, start = draw.randint(1, 50), draw.randint(0, 12), draw.randint(1, 60)
+        slope, square, start = draw.randint(1, 50), draw.randint(0, 12), draw.choice([1, 2, draw.randint(1, 60)])
         every, offset = draw.choice([1, 2, 3, 8]), draw.randint(0, 2)
 
         def parameters(size: int, a: int = slope, b: int = square, n: int = every, o: int = offset) -> int | None:
@@ -163,6 +163,17 @@ def test_equal_arithmetic_counts_the_gradients_that_frozen_parts_save(tmp_path: 
     usual, frozen = plan(tmp_path, match="flops", switches=switches).variants
     assert frozen.flops == pytest.approx(usual.flops, rel=0.51 / usual.spec.training.steps)
     assert frozen.spec.training.steps > usual.spec.training.steps
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_step_costs_its_share_of_the_trial(steps: int, tmp_path: Path) -> None:
+    space = SpaceSpec.model_validate({**SPACE, "training": {**SPACE["training"], "steps": steps}})
+    planner = Planner(space, tmp_path / "cache", lambda line: None)
+    point = next(iter(planner.design().points()))
+    spec = planner.costs.valid_spec(point)
+    assert spec is not None
+    _, tokens, flops = planner.costs.step_cost(spec, point)
+    assert (tokens * steps, flops * steps) == pytest.approx(planner.costs.trial_cost(spec, point)[2])
 
 
 @pytest.mark.parametrize("equal", ["tokens", "flops"])

@@ -54,6 +54,7 @@ def test_a_plan_is_refused_when_its_workers_need_more_than_there_is(
 ) -> None:
     plan = make_plan(planner(folder))
     largest = max(trial_bytes(variant) for variant in plan.variants)
+    on_gpu = functools.partial(trial_bytes, device="cuda")
 
     def available(size: int) -> None:
         memory = psutil.virtual_memory()._replace(available=size)
@@ -82,6 +83,11 @@ def test_a_plan_is_refused_when_its_workers_need_more_than_there_is(
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda number: ((30, 40), (10, 40), (20, 40))[number])
     assert free_bytes("cuda") == 10, "of the fullest"
+    monkeypatch.setattr("ablate.planning.memory.free_bytes", lambda device: max(map(on_gpu, plan.variants)))
+    check_memory(plan, 2, "cuda")  # each process has a GPU
+    monkeypatch.setattr("ablate.planning.memory.free_bytes", lambda device: max(map(on_gpu, plan.variants)) - 1)
+    with pytest.raises(EngineError, match="do not fit into memory"):
+        check_memory(plan, 2, "cuda")
 
 
 def test_a_model_far_too_large_is_refused_before_its_data_is_prepared(folder: Path, tmp_path: Path) -> None:

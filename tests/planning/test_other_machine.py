@@ -194,7 +194,7 @@ def test_the_share_that_doctor_measured(tmp_path: Path) -> None:
 
 def test_a_machine_that_is_not_in_the_table_has_the_speed_that_was_measured(tmp_path: Path) -> None:
     examined = read_doctor_report(doctor_file(tmp_path, "cpu: AMD EPYC 9B14, 2 cores", 3e10))
-    assert not examined.known
+    assert (examined.known, examined.count) == (False, 1)
     machine = Machine(examined.device, 1, measured=examined.shares)
     assert machine.seconds(simplify()) == pytest.approx(simplify().flops / 3e10)
     assert machine.seconds(simplify(precision="bf16")) == pytest.approx(simplify().flops / 6e10)

@@ -433,17 +433,17 @@ def test_the_speed_of_matmuls_is_their_arithmetic_over_their_time(monkeypatch: p
     assert rate == pytest.approx(0.55 * matmuls.flops / matmuls.seconds)
 
 
-@pytest.mark.parametrize(("together", "others"), [(1, 0), (3, 2)])
+@pytest.mark.parametrize(("together", "others", "step"), [(1, 0, 0.125), (3, 2, 0.125), (1, 0, 100.0)])
 def test_the_speed_of_a_pack_is_the_arithmetic_of_its_trials_over_the_time_of_its_steps(
-    together: int, others: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+    together: int, others: int, step: float, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a clock by which a step of the pack takes 0.1 s and its evaluation 0.4 s."""
+    """On a clock by which an evaluation of the pack takes 0.4 s; of steps that are long only one is measured."""
     now, busy = 0.0, list[int]()
 
     class Timed(Pack):
         def step(self, number: int) -> None:
             nonlocal now
-            now += 0.1
+            now += step
 
         def point(self) -> Any:
             nonlocal now
@@ -458,7 +458,8 @@ def test_the_speed_of_a_pack_is_the_arithmetic_of_its_trials_over_the_time_of_it
     speed = measure_speed(variant, source.costs.prepare(variant.spec), "cpu", together, others)
     assert busy == [others]
     each = variant.flops / variant.spec.training.steps
-    assert speed.rate == pytest.approx(together * each / 0.1)
+    assert speed.rate == pytest.approx(together * each / step)
+    assert int(speed.source.split()[0]) == (1 if step > 1 else 5)
     assert speed.evaluation == pytest.approx(0.4 / together / variant.cost.flops)
 
 
@@ -484,6 +485,27 @@ def test_what_is_timed_has_nothing_beside_its_steps(folder: Path) -> None:
 def test_workers_share_the_cores(cores: int, cpus: float, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ablate.planning.forecast.available_cores", lambda: cores)
     assert usual_workers(ResourcesSpec(cpus=cpus), "cpu") == workers
+
+
+@pytest.mark.parametrize(("gpus", "processes"), [(None, 1), (0, 1), (0.25, 1), (1, 1), (4, 4)])
+def test_a_forecast_counts_the_gpus_of_a_trial_each_with_its_own_memory(
+    gpus: float | None, processes: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packs fill the memory of one, of which on a CPU each worker has its share."""
+    source = planner(folder, resources={"gpus": gpus}, design={"kind": "leave_one_out", "seeds": 4})
+    plan, asked = make_plan(source), list[int]()
+    on_gpu = trial_bytes(plan.variants[0], device="cuda")
+
+    def measured(variant: Variant, task: Task, device: str, together: int, others: int) -> Speed:
+        asked.append(together)
+        return Speed(1.0, 0.5, "measured")
+
+    monkeypatch.setattr("ablate.planning.forecast.measure_speed", measured)
+    monkeypatch.setattr("ablate.planning.forecast.free_bytes", lambda device: 3.5 * on_gpu / 0.8)
+    for workers, together in ((1, 3), (2, 2)):  # 4 trials of a variant
+        found = forecast(plan, str(folder / "store.db"), workers, device="cuda", tasks=source.costs.prepare)
+        assert (found.rate, {*asked}) == (processes, {together})
+        asked.clear()
 
 
 def test_a_trial_that_asks_for_gpus_has_no_forecast_on_a_cpu(folder: Path) -> None:

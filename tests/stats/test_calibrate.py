@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 from statsmodels.stats.power import TTestPower
 
 from ablate.stats import SeedSchedule, summarise
-from ablate.stats.calibrate import Noise, calibrate, detectable, pooled_noise
+from ablate.stats.calibrate import Noise, calibrate, detectable, pooled_noise, rate
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 10, 40])
@@ -36,6 +37,12 @@ def test_noise_of_a_hand_made_study() -> None:
     assert noise.sd == pytest.approx((2 / 3) ** 0.5)  # squares 2 and 0, degrees of freedom 1 and 2
     assert (noise.least, noise.comparisons) == (0.0, 2)
     assert pooled_noise([summarise([5.0]), summarise([1.0, 1.0])]) is None
+
+
+@pytest.mark.parametrize(("hits", "count"), [(0, 20), (1, 20), (7, 400), (20, 20)])
+def test_the_interval_of_a_rate_is_that_of_clopper_and_pearson(hits: int, count: int) -> None:
+    found, known = rate(np.arange(count) < hits), binomtest(hits, count).proportion_ci()
+    assert (found.share, found.low, found.high) == pytest.approx((hits / count, known.low, known.high))
 
 
 def test_rates_at_a_known_noise() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scipy.optimize import least_squares
+from scipy.stats import f, norm, t
 
 from ablate.stats.scaling_law import _EXPONENTS, Law, Rung, WithBounds, _means, _Resamples, _start, climb, outcome
 
@@ -48,24 +49,74 @@ def test_a_variant_that_needs_a_third_less_compute_has_that_speedup_on_every_run
     assert found.baseline.irreducible == found.variant.irreducible
 
 
-def test_the_laws_are_those_of_a_joint_least_squares_fit_by_scipy() -> None:
-    made = rungs(law(1.5, 0.5, 0.3), law(1.5, 0.45, 0.33), noise=0.01, draw=3)
+def fewer_seeds(made: list[Rung]) -> list[Rung]:
+    """The rungs with one seed less on each than on the one below it, but for the last two."""
+    left = [made[0].seeds[place:] for place in range(len(made) - 1)]
+    return [
+        Rung(rung.compute, {seed: rung.baseline[seed] for seed in seeds}, rung.variant)
+        for rung, seeds in zip(made, [*left, left[-1]], strict=True)
+    ]
+
+
+def fit_by_scipy(made: list[Rung], *, own: bool) -> tuple[float, np.ndarray]:
+    """Sum of squared residuals in standard errors, and E of both, then A and alpha of each; E of each if `own`."""
     computes = np.array([rung.compute[0] for rung in made])
     means = np.array([rung.losses().mean(axis=0) for rung in made])
     variances = np.array([rung.losses().var(axis=0, ddof=1).mean() for rung in made])
     line = np.polynomial.Polynomial.fit(np.log(computes), np.log(variances), 1)
-    weights = np.exp(-line(np.log(computes)) / 2)[:, None]
+    seeds = np.array([len(rung.seeds) for rung in made])
+    weights = np.sqrt(seeds * np.exp(-line(np.log(computes))))[:, None]
 
     def residuals(parameters: np.ndarray) -> np.ndarray:
-        irreducible, *rest = parameters
-        fitted = [irreducible + rest[2 * k] * (computes / UNIT) ** -rest[2 * k + 1] for k in (0, 1)]
+        lowest, rest = parameters[[0, 0]] + [0, parameters[5] if own else 0], parameters[1:]
+        fitted = [lowest[k] + rest[2 * k] * (computes / UNIT) ** -rest[2 * k + 1] for k in (0, 1)]
         return np.asarray((weights * (means - np.stack(fitted, axis=1))).ravel())
 
-    best = least_squares(residuals, (1.4, 0.4, 0.2, 0.4, 0.2), xtol=1e-15, ftol=1e-15, gtol=1e-15).x
+    start = (1.4, 0.4, 0.3, 0.4, 0.3, *([0.01] if own else []))
+    found = least_squares(residuals, start, xtol=1e-15, ftol=1e-15, gtol=1e-15, x_scale="jac", max_nfev=5000)
+    return 2 * found.cost, found.x
+
+
+def test_the_laws_are_those_of_a_joint_least_squares_fit_by_scipy() -> None:
+    made = fewer_seeds(rungs(law(1.5, 0.5, 0.3), law(1.5, 0.45, 0.33), noise=0.01, seeds=6, draw=3))
     found = climb(made)
     got = [found.baseline.irreducible, found.baseline.scale, found.baseline.exponent]
     got += [found.variant.scale, found.variant.exponent]
-    assert got == pytest.approx(best, rel=1e-4)
+    assert got == pytest.approx(fit_by_scipy(made, own=False)[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("number", [4, 5])
+def test_models_share_an_irreducible_loss_unless_an_f_test_against_the_noise_rejects_it(number: int) -> None:
+    shares = []
+    for draw in range(12):
+        variant = law(1.5 + 0.01 * draw, 0.45, 0.3)
+        made = fewer_seeds(rungs(law(1.5, 0.5, 0.3), variant, number=number, noise=0.004, seeds=6, draw=draw))
+        gain = fit_by_scipy(made, own=False)[0] - fit_by_scipy(made, own=True)[0]
+        found = climb(made)
+        shares.append(found.baseline.irreducible == found.variant.irreducible)
+        assert shares[-1] == (f.sf(gain, 1, sum(len(rung.seeds) - 1 for rung in made)) > 0.05), draw
+    assert {True, False} <= set(shares)
+
+
+def test_losses_without_noise_give_the_law_itself() -> None:
+    found = climb(rungs(law(1.5, 0.5, 0.3), law(1.5, 0.4, 0.3)))
+    assert (found.variant.irreducible, found.variant.scale) == pytest.approx((1.5, 0.4), rel=1e-4)
+    alike = rungs(law(1.5, 0.5, 0.3), law(1.5, 0.4, 0.3), noise=0.003)
+    alike[2] = rungs(law(1.5, 0.5, 0.3), law(1.5, 0.4, 0.3))[2]  # by chance without a spread
+    assert climb(alike).variant.scale == pytest.approx(0.4, abs=0.03)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 6])
+def test_an_interval_is_that_of_student_where_one_rung_decides(seeds: int) -> None:
+    """Only the first rung has noise, and the value is its variant's mean: t at its seeds less one, and the weights."""
+    made = rungs(law(1.5, 0.5, 0.3), law(1.5, 0.5, 0.3), seeds=seeds, noise=0.01, draw=5)
+    quiet = [made[0], *rungs(law(1.5, 0.5, 0.3), law(1.5, 0.5, 0.3), seeds=6)[1:]]
+    means = _means(quiet)
+    found = _Resamples(means[1:] - means[0], np.array([rung.freedom for rung in quiet])).interval(means[:, 0, 1])
+    assert found.value == pytest.approx(quiet[0].losses()[:, 1].mean())
+    bounds = np.quantile(means[1:, 0, 1], [0.025, 0.975], method="nearest") - found.value
+    widened = bounds * t.ppf(0.975, max(1, seeds - 2)) / norm.ppf(0.975)
+    assert (found.low - found.value, found.high - found.value) == pytest.approx(widened, rel=1e-6)
 
 
 def test_the_search_begins_at_the_law_itself_if_its_exponents_are_on_the_grid() -> None:

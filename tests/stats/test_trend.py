@@ -48,7 +48,7 @@ def test_steps_are_the_changes_between_neighbours() -> None:
 def test_a_line_seldom_bends_and_a_bend_is_seen(positions: tuple[float, ...]) -> None:
     """Lines in the logarithm, whose slopes and noise differ by seed, and the same with a bend."""
     rng, studies = np.random.default_rng(0), 400
-    wrong, seen = 0, 0
+    wrong = seen = seen_by_two = 0
     for _ in range(studies):
         level, slope = rng.normal(0, 0.1, 5), rng.normal(0.05, 0.02, 5)
         gaps = {
@@ -57,6 +57,10 @@ def test_a_line_seldom_bends_and_a_bend_is_seen(positions: tuple[float, ...]) ->
         wrong += bends(gaps)
         bent = {at: {seed: gap - 0.1 * (at >= 4) for seed, gap in of.items()} for at, of in gaps.items()}
         seen += bends(bent)
+        two = {at: {seed: of[seed] for seed in (0, 1)} for at, of in bent.items()}
+        assert not bends({at: {0: of[0]} for at, of in bent.items()}), "one seed shows no spread"
+        seen_by_two += bends(two)
+    assert seen_by_two > 0.1 * studies
     assert stats.binomtest(wrong, studies, 0.05, alternative="greater").pvalue > 0.01
     assert seen > 0.8 * studies
 

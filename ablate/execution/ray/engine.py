@@ -63,7 +63,7 @@ class RayEngine(Engine):
         self._workers = options.workers
         self._pack = options.pack or MOST["cuda"]
         self._ranks = ranks
-        self._parts = max(ranks, int(resources.gpus or 1)) if resources.shard else 1
+        self._parts = max(ranks, resources.processes) if resources.shard else 1
         """The processes among which a trial is divided."""
         self._plugins = [read_plugin(plugin) for plugin in options.plugins]
         self._name = name
