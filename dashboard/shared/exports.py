@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import pandas as pd
@@ -95,11 +96,12 @@ _VERDICT = re.compile(r"([▲●■◆])( (?:better|can go|as good|must stay|wor
 """A verdict in a cell: its mark, with the word where there is room."""
 
 
-def plain_table(grid: Grid, told: str) -> None:
+def plain_table(grid: Grid, told: str, links: Sequence[str] = ()) -> None:
     """Show cells of text as a table, verdicts among them in their colours.
 
     Args:
         told: What it holds, for those who cannot see it.
+        links: The page that the first cell of each row opens; empty for none.
     """
 
     looks = Palette(dark()).verdicts(("better", "not needed", "needed", "undecided")).values()
@@ -108,35 +110,39 @@ def plain_table(grid: Grid, told: str) -> None:
     def coloured(found: re.Match[str]) -> str:
         return f'<b style="color: {colours[found[1]]}; white-space: nowrap">{found[0]}</b>'
 
-    def row(cells: Sequence[str], tag: str) -> str:
+    def row(cells: Sequence[str], tag: str, link: str = "") -> str:
         kinds = ("" if place in grid.texts else ' class="number"' for place in range(len(cells)))
-        shown = (_VERDICT.sub(coloured, html.escape(cell)) for cell in cells)
+        shown = [_VERDICT.sub(coloured, html.escape(cell)) for cell in cells]
+        shown[:1] = [f'<a href="{html.escape(link)}">{shown[0]}</a>' if link else shown[0]]
         return "".join(f"<{tag}{kind}>{cell}</{tag}>" for cell, kind in zip(shown, kinds, strict=True))
 
-    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for group in grid.groups for cells in group)
+    rows = zip_longest((cells for group in grid.groups for cells in group), links, fillvalue="")
+    body = "".join(f"<tr>{row(cells, 'td', link)}</tr>" for cells, link in rows)
     st.html(
         f'<div class="scrolled" role="region" tabindex="0" aria-label="{html.escape(told)}"><table class="answer">'
         f"<thead><tr>{row(grid.titles, 'th')}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
-def show_grid(grid: Grid, told: str) -> None:
+def show_grid(grid: Grid, told: str, links: Sequence[str] = ()) -> None:
     """Show cells of text as a table, in a narrow window each row as a card with a line for each of its cells.
 
     Args:
         told: What it holds, for those who cannot see it.
+        links: The page that each row opens; empty for none.
     """
     if not is_narrow():
-        plain_table(grid, told)
+        plain_table(grid, told, links)
         return
     found = []
-    for title, *cells in (row for group in grid.groups for row in group):
+    rows = zip_longest((row for group in grid.groups for row in group), links, fillvalue="")
+    for (title, *cells), link in rows:
         lines = [""]
         for of, cell in zip(grid.titles[1:], cells, strict=True):
             said = f"{of}: {cell}" if cell != MISSING else ""
             joined = " · ".join(filter(None, (lines[-1], said)))
             lines[-1:] = [joined] if len(joined) <= CARD_LINE or not lines[-1] else [lines[-1], said]
-        found.append(Card(title, "", tuple(lines)))
+        found.append(Card(title, link, tuple(lines)))
     cards(found, told)
 
 

@@ -299,7 +299,7 @@ def show_next_steps(answer: Answer, title: str = "What next?") -> None:
         for number, step in enumerate(answer.next):
             time = f", about {duration(step.seconds)} of training" if step.seconds else ""
             told = step.purpose if may_run() else step.told
-            st.caption(prose(f"{told[0].upper()}{told[1:]}{time}."))
+            st.caption(prose(f"{told[0].upper()}{told[1:]}{time}.{_limit(step, answer.study)}"))
             arguments = [*step.arguments, f"--store={location()}"]
             arguments += [f"--plugin={plugin}" for plugin in options()["plugins"]]
             typed = command(*arguments) if step.arguments else step.field
@@ -308,7 +308,9 @@ def show_next_steps(answer: Answer, title: str = "What next?") -> None:
             elif typed:
                 act = partial(_take, step, answer.study, arguments)
                 with st.container(horizontal=True):
-                    start_button(_label(step, answer.study), "play_arrow", act, f"next-{number}", primary=number == 0)
+                    start_button(
+                        step_label(step, answer.study), "play_arrow", act, f"next-{number}", primary=number == 0
+                    )
                     with st.popover("Command" if step.arguments else "In the design", key=f"typed-{number}"):
                         code(typed)
         if run is not None:
@@ -323,15 +325,28 @@ def _take(step: NextStep, study: str, arguments: Sequence[str]) -> Run:
     return start_space(study, text_of(space | {"design": space["design"] | read_yaml(step.field)[0]}))
 
 
-def _label(step: NextStep, study: str) -> str:
-    """What a button does that takes a step: `Add 2 seeds, 4 in all`."""
+def _seeds(step: NextStep, study: str) -> tuple[str, int]:
+    """The seeds that a step asks for as it states them, and how many the study would have more at most."""
     options_of = dict(zip(step.arguments, step.arguments[1:], strict=False))
-    if seeds := options_of.get("--seeds", step.field.partition(":")[2].strip(" ]")):
-        several, most = ":" in seeds, int(re.split("[:, ]+", seeds)[-1])
-        more = most - len(report(study).baseline.planned)
-        if several:
-            return f"Add up to {more} seeds, until settled"
-        return f"Add {more} seeds{' on the largest rung' if ',' in seeds else f', {most} in all'}"
+    seeds = options_of.get("--seeds", step.field.partition(":")[2].strip(" ]"))
+    return seeds, int(re.split("[:, ]+", seeds)[-1]) - len(report(study).baseline.planned) if seeds else 0
+
+
+def _limit(step: NextStep, study: str) -> str:
+    """When a step ends that adds seeds until all is settled, in a sentence; empty for another."""
+    seeds, more = _seeds(step, study)
+    return f" The run stops once that is settled, at the latest after {more} more seeds." if ":" in seeds else ""
+
+
+def step_label(step: NextStep, study: str) -> str:
+    """What a button does that takes a step: `Add 2 seeds, 4 in all`."""
+    seeds, more = _seeds(step, study)
+    if ":" in seeds:
+        return "Add seeds until settled"
+    if seeds:
+        where = " on the largest rung" if "," in seeds else f", {seeds} in all"
+        return f"Add {more} seeds{where}"
+    options_of = dict(zip(step.arguments, step.arguments[1:], strict=False))
     if rung := options_of.get("--rung"):
         return f"Add rung {rung}"
     if times := options_of.get("--longer"):

@@ -16,15 +16,14 @@ import streamlit as st
 
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import Band
-from ablate.analysis.numbers import MISSING, count, duration, plural, scaled
+from ablate.analysis.numbers import MISSING, count, counted, duration, plural, scaled
 from ablate.analysis.status import Status, StudyStatus, WorkerFailure, WorkerLoad, read_workers, status_of
+from ablate.render.blocks import Grid
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec, layers, mark, number
-from ablate.store.records import RunningTrial
+from ablate.store.records import RunningTrial, StudySummary
 from dashboard.shared.exports import (
-    Card,
     Maker,
-    cards,
     chart,
     export,
     figure_files,
@@ -36,8 +35,8 @@ from dashboard.shared.exports import (
 from dashboard.shared.frame import STUDY, address, chosen_study, link
 from dashboard.shared.machine import EVERY, history, sample
 from dashboard.shared.results import answer
-from dashboard.shared.running import last_run, show_next_steps, stop_button
-from dashboard.shared.store import LIVE, ended, location, stamp, store, studies, summary
+from dashboard.shared.running import last_run, step_label, stop_button
+from dashboard.shared.store import LIVE, complete, ended, location, stamp, store, studies, summary
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import escape, prose
 from dashboard.views import Entry
@@ -47,8 +46,8 @@ ENTRY = Entry("Now running", ":material/dns:", "All studies", 140)
 MOST_LINKS, UNPLACED = 6, "waits for a worker"
 UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 """Seconds in each unit of the time axis; the first unit that the whole range exceeds is used."""
-MOST_LAST, LEAST_SAMPLES, GIB = 3, 7, 2.0**30
-"""Studies that ran last and are shown; samples of the machine that make a line: a minute."""
+MOST_LAST, LEAST_PAST, GIB = 5, 300.0, 2.0**30
+"""Studies that ran last and are shown; seconds of samples of the machine that make a line."""
 MOST_DEVICES, MOST_POINTS = 12, 300
 """Maximum numbers of lines in the figure of throughput, and of points in each."""
 
@@ -86,35 +85,44 @@ def _live(study: str, driven: Sequence[str]) -> None:
         st.header(f"Where trials of {escape(driven[-1])} ran", anchor=False)
         _past(driven[-1])
     else:
-        _idle(study, status)
+        _idle(status)
 
 
-def _idle(study: str, status: Status) -> None:
-    """That nothing runs, what the chosen study suggests, and what ran last."""
+def _idle(status: Status) -> None:
+    """That nothing runs, and what ran last with what it suggests."""
     now, cores = sample(), psutil.cpu_count() or 1
     busy = f" Other programs keep this machine busy (load {now.load:.1f} on {plural(cores, 'core')}): training would "
     st.markdown("**No study runs now.**" + f"{busy}take longer." * (now.load > cores))
-    show_next_steps(answer(study), f"Continue {study}")
+    st.header("What ran last", anchor=False)
+    last = studies()[:MOST_LAST]
+    rows = tuple(_last(one, status) for one in last)
+    titles = ("study", "state", "trials ended", "last ended", "training", "next step")
+    show_grid(Grid(titles, (rows,), frozenset({0, 1, 5})), "What ran last",
+              [address("answer", **{STUDY: one.name}) for one in last])  # fmt: skip
+    st.caption("A name opens the answer, where the next step can be taken.")
     link("design", "Design another study")
     _machine()
-    st.header("What ran last", anchor=False)
-    found = []
-    for one in studies()[:MOST_LAST]:
-        loads, _ = _workers(location(), one.name, stamp(one.name))
-        ends = max((load.ended_at[-1] for load in loads if load.ended_at), default=None)
-        when = f", the last {duration((status.at - ends).total_seconds())} ago" if ends is not None else ""
-        took = duration(sum(load.seconds for load in loads))
-        said = f"{ended(one):,} of {plural(one.planned, 'trial')} ended{when}; {took} of training"
-        told = answer(one.name).headline[0] if ended(one) else ""
-        found.append(Card(one.name, address("answer", **{STUDY: one.name}), (said,), finding=told))
-    cards(found, "What ran last")
+
+
+def _last(one: StudySummary, status: Status) -> tuple[str, ...]:
+    """A study that ran: how far it is, how long ago its last trial ended, the training time, and what may follow."""
+    loads, _ = _workers(location(), one.name, stamp(one.name))
+    ends = max((load.ended_at[-1] for load in loads if load.ended_at), default=None)
+    ago = MISSING if ends is None else f"{duration((status.at - ends).total_seconds())} ago"
+    step = next(iter(answer(one.name).next), None) if ended(one) else None
+    label = "" if step is None or not (step.arguments or step.field) else step_label(step, one.name)
+    time = f", about {duration(step.seconds)}" if label and step is not None and step.seconds else ""
+    lost = counted((("diverged", one.diverged), ("failed", one.failed), ("pruned", one.pruned)))
+    state = ", ".join(["complete" if complete(one) else "incomplete", *lost])
+    trained = duration(sum(load.seconds for load in loads)) if loads else MISSING
+    return (one.name, state, f"{ended(one):,} of {one.planned:,}", ago, trained, f"{label}{time}" or "none")
 
 
 def _machine() -> None:
     """The load and the memory of the machine of the dashboard, over the last hour as far as the server has seen it."""
-    now, cores, whole = sample(), psutil.cpu_count() or 1, psutil.virtual_memory().total
+    past, cores, whole = history() or [sample()], psutil.cpu_count() or 1, psutil.virtual_memory().total
     st.header(f"This machine, {escape(platform.node())}", anchor=False)
-    past, columns = history(), st.columns(2, gap="medium")
+    now, columns = past[-1], st.columns(2, gap="medium")
     with columns[0]:
         loads = [(one.at, one.load) for one in past]
         _use(f"**Load** {now.load:.1f} on {plural(cores, 'core')}", plural(cores, "core"), now.load, cores, loads)
@@ -122,13 +130,14 @@ def _machine() -> None:
         used = [(one.at, one.used / GIB) for one in past]
         told = f"**Memory** {now.used / GIB:.1f} of {whole / GIB:.1f} GiB used"
         _use(told, f"{whole / GIB:.1f} GiB", now.used / GIB, whole / GIB, used)
-    seen = f", a sample each {EVERY:.0f} s" * (len(past) >= LEAST_SAMPLES)
-    st.caption(f"As of {datetime.now():%H:%M:%S}{seen}; {psutil.disk_usage('.').free / GIB:.0f} GiB of disk free.")
+    seen = f", a sample each {EVERY:.0f} s" * (now.at - past[0].at >= LEAST_PAST)
+    free = psutil.disk_usage(".").free / GIB
+    st.caption(f"As of {datetime.fromtimestamp(now.at):%H:%M:%S}{seen}; {free:.0f} GiB of disk free.")
 
 
 def _use(told: str, limit: str, now: float, whole: float, past: Sequence[tuple[float, float]]) -> None:
     """How much of the whole is used: a line over time with this limit, or a bar before there are samples."""
-    if len(past) < LEAST_SAMPLES:
+    if past[-1][0] - past[0][0] < LEAST_PAST:
         st.progress(min(1.0, now / whole), told)
         return
     st.markdown(told)
@@ -142,7 +151,7 @@ def _use(told: str, limit: str, now: float, whole: float, past: Sequence[tuple[f
         y = number("used", domain=(0, top), axis={"tickCount": 4})
         area = mark("area", rows, {"x": x, "y": y}, color=palette.look(5).colour, opacity=0.3, line=True)
         at = {"y": {"datum": whole}}
-        named = mark("text", [{"limit": limit}], {**at, "text": {"field": "limit"}}, align="left", x=3, dy=-7)
+        named = mark("text", [{"limit": limit}], {**at, "text": {"field": "limit"}}, align="right", x="width", dy=-7)
         return layers([area, mark("rule", [{}], at, strokeDash=[4, 3]), named], 110)
 
     chart(draw, f"use-{limit}", f"{told.replace('*', '')}, over the last {rows[0]['ago']:.0f} minutes")

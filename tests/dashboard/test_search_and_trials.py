@@ -377,7 +377,7 @@ def test_trials_that_ended_are_counted_from_the_start_of_the_first_one(
     assert "From 2026-01-05 08:58 to 09:00 UTC" in told
     assert "times add up to 18 s." in told, "less than that: one after the other"
     (last,) = [one.proto.body for one in page.main if one.type == "html" and "What ran last" in one.proto.body]
-    assert re.search(r"answer\?study=s.*2 of 2 trials ended, the last .* ago", last)
+    assert re.search(r"answer\?study=s.*complete.*2 of 2.* ago.*18 s", last)
     past = [Sample(60.0 * minute, minute, 2**30) for minute in range(8)]
     monkeypatch.setattr("dashboard.shared.machine._SAMPLES", past)
     load, _ = figures(shown("cluster", tmp_path / "s.db", study="s"))
