@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from ablate.stats import Interval
 from ablate.stats.bounds import at_least, at_most
@@ -58,8 +59,28 @@ def with_interval(
     return [write(mean), f"[{write(low)}, {write(high)}]"]
 
 
-def interval_words(low: float | None, high: float | None, write: Callable[[float], str]) -> str:
-    """An interval as `-0.01 to +0.02`; `-0.01 or more` where nothing bounds it above."""
+def fixed_beside(value: float, margin: float, decimals: int) -> str:
+    """A number with its sign and fixed decimals, and more where these hide on which side of a margin or of 0 it lies.
+
+    Args:
+        margin: In either direction: 0.0852 beside a margin of 0.085 is `+0.0852`, not `+0.085`.
+    """
+    exact = float(f"{value:.12g}")  # the last digits of a sum are noise
+    for enough in range(decimals, decimals + 7):
+        rounded = round(exact, enough)
+        if all((rounded > edge, rounded < edge) == (exact > edge, exact < edge) for edge in (-margin, 0.0, margin)):
+            return fixed(exact, enough, sign=True)
+    return fixed(exact, decimals, sign=True)
+
+
+def interval_words(low: float | None, high: float | None, margin: float, decimals: int) -> str:
+    """An interval as `-0.01 to +0.02`; `-0.01 or more` where nothing bounds it above.
+
+    Args:
+        margin: What the ends are compared with, as do `decimals` in `fixed_beside`.
+        decimals: At least.
+    """
+    write = partial(fixed_beside, margin=margin, decimals=decimals)
     if low is None or high is None or (math.isinf(low) and math.isinf(high)):
         return MISSING
     if math.isinf(low) or math.isinf(high):

@@ -82,7 +82,7 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
     if paired is not None and paired.difference is not None:
         ends = [end for end in (shown.low, shown.high) if end is not None and math.isfinite(end)]
         decimals = decimals_for(report.margin, [(ends[1] - ends[0]) / 2] if len(ends) == 2 else [])
-        said = interval_words(shown.low, shown.high, partial(fixed, decimals=decimals, sign=True))
+        said = interval_words(shown.low, shown.high, report.margin, decimals)
         interval = "" if said == MISSING else f", 95 % bounds {said}"
         what = f"of the baseline's {report.metric}" if report.rule.relative else report.metric
         yield (

@@ -121,7 +121,7 @@ def answer_table(answer: Answer) -> AnswerGrid:
                 verdict_word(group.key, row),
                 row.label,
                 write(row.difference),
-                interval_words(row.low, row.high, write),
+                interval_words(row.low, row.high, answer.margin, answer.decimals),
                 f"{row.bound_text or MISSING}{'*' if row.bound is not None and not row.jointly else ''}",
                 *((percent(row.parameter_change),) if known else ()),
                 row.variant + (f" ({row.warning})" if row.warning else ""),
@@ -138,7 +138,7 @@ def along_table(answer: Answer, along: Along) -> Grid:
     write = partial(fixed, decimals=answer.decimals, sign=True)
 
     def cell(one: AlongCell) -> str:
-        ends = "" if one.low is None else f" ({interval_words(one.low, one.high, write)})"
+        ends = "" if one.low is None else f" ({interval_words(one.low, one.high, answer.margin, answer.decimals)})"
         return MISSING if not one.verdict else f"{write(one.difference)}{ends}, {in_answer(one.verdict)}"
 
     titles = ("variant", *(f"{along.axis} {place}" for place in along.places))

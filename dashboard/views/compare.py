@@ -14,7 +14,7 @@ from ablate.analysis.answer_rows import AnswerRow, GroupKey, answer_sentence, tu
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import Comparison, Difference, read_comparison
-from ablate.analysis.numbers import MISSING, count, interval_words, plural
+from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, interval_words, plural
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
 from ablate.render.document import answer_note, names_note
@@ -131,8 +131,11 @@ def _lead(comparison: Comparison, labels: list[str], study: str, task: str) -> N
     for side, label in zip(comparison.sides[1:], labels[1:], strict=True):
         apart = comparison.difference(side, metric)
         if side.name not in judged and apart.difference is not None:
-            around = interval_words(apart.low, apart.high, lambda value: f"{value:+.3g}")
-            said = f"**{escape(label)}**: {escape(metric)} {apart.difference:+.3g} against {escape(labels[0])}"
+            half = [] if apart.low is None or apart.high is None else [(apart.high - apart.low) / 2]
+            decimals = decimals_for(study_report.margin, half)
+            around = interval_words(apart.low, apart.high, study_report.margin, decimals)
+            value = fixed(apart.difference, decimals, sign=True)
+            said = f"**{escape(label)}**: {escape(metric)} {value} against {escape(labels[0])}"
             st.markdown(said + ("" if around == MISSING else f" (95 % interval {around})"))
 
 

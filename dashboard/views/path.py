@@ -110,7 +110,7 @@ def _row(number: int, one: Removal, removal_path: RemovalPath) -> dict[str, obje
         "from": removal_path.titles.get(one.parent, one.parent),
         **_costs(one.standing),
         "difference": paired.difference if paired else None,
-        "95 % bounds": interval_words(one.bounds.low, one.bounds.high, "{:+.4f}".format) if one.bounds else None,
+        "95 % bounds": interval_words(one.bounds.low, one.bounds.high, removal_path.margin, 4) if one.bounds else None,
         "low": one.bounds.low if one.bounds else None,
         "high": one.bounds.high if one.bounds else None,
         "verdict": one.verdict.word,

@@ -79,10 +79,11 @@ def test_fixed() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "text"),
     [(None, 1.0, "-"), (1.0, None, "-"), (-math.inf, math.inf, "-"), (-math.inf, 1.0, "+1.0 or less"),
-     (1.0, math.inf, "+1.0 or more"), (-1.0, 1.0, "-1.0 to +1.0")],
+     (1.0, math.inf, "+1.0 or more"), (-1.0, 1.0, "-1.0 to +1.0"), (-0.5002, 0.5, "-0.5002 to +0.5"),
+     (-0.04, 0.49, "-0.04 to +0.49"), (0.1 + 0.2, 0.5 + 1e-16, "+0.3 to +0.5")],
 )  # fmt: skip
 def test_an_interval_in_words_has_the_ends_that_are_known(low: float | None, high: float | None, text: str) -> None:
-    assert interval_words(low, high, partial(fixed, decimals=1, sign=True)) == text
+    assert interval_words(low, high, margin=0.5, decimals=1) == text
 
 
 @pytest.mark.parametrize(

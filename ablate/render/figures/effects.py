@@ -10,7 +10,7 @@ from statistics import fmean
 from ablate.analysis.changes import setting_titles
 from ablate.analysis.effects import NO_REPLACEMENT, EffectRow, StudyEffects, StudyImportances
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import MISSING, decimals_for, fixed, plural
+from ablate.analysis.numbers import MISSING, decimals_for, fixed, interval_words, plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
     FONT,
@@ -522,9 +522,7 @@ def how_to_read(effects: StudyEffects) -> str:
 
 
 def _cells(row: EffectRow, effects: StudyEffects, decimals: int) -> tuple[str, ...]:
-    interval = MISSING
-    if row.low is not None and row.high is not None:
-        interval = f"{fixed(row.low, decimals, sign=True)} to {fixed(row.high, decimals, sign=True)}"
+    interval = interval_words(row.low, row.high, effects.margin, decimals)
     aliases = ", ".join(effects.titles[name] for name in row.aliases)
     return effects.titles[row.name], fixed(row.estimate, decimals, sign=True), interval, aliases or MISSING
 

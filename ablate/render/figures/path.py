@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
 from ablate.analysis.answer_rows import in_answer
 from ablate.analysis.findings import Findings
@@ -232,9 +231,8 @@ def _cost(path: RemovalPath) -> str:
 def _cells(number: int, one: Removal, path: RemovalPath, decimals: int) -> tuple[str, ...]:
     difference, paired = MISSING, one.standing.difference
     if paired and one.verdict.word != "diverged":
-        write = partial(fixed, decimals=decimals, sign=True)
-        difference = write(paired.difference) if paired.difference is not None else MISSING
-        difference += f" ({interval_words(one.bounds.low, one.bounds.high, write)})" if one.bounds else ""
+        difference, ends = fixed(paired.difference, decimals, sign=True), one.bounds
+        difference += f" ({interval_words(ends.low, ends.high, path.margin, decimals)})" if ends else ""
     removal = one.words + (" *" if one.on_path else "")
     parent = path.titles.get(one.parent, one.parent)
     return str(number), removal, parent, *_cost_cells(one.standing), difference, one.reason

@@ -283,7 +283,7 @@ def verdict_table(
         alone = "*" * holds_alone(row)
         bound = row.bound_text
         if key == "undecided" and row.low is not None:
-            bound = "; ".join(filter(None, (interval_words(row.low, row.high, write), bound)))
+            bound = "; ".join(filter(None, (interval_words(row.low, row.high, answer.margin, answer.decimals), bound)))
         below = "; ".join(filter(None, (f"{bound}{alone}", row.warning)))
         words = f"{escape(row.label)}{name}"
         if link is not None:  # what it leads to has its name
@@ -341,7 +341,8 @@ def effects_table(
     axis = Axis.around(
         effects.margin, worse, [*map(_span, (not effects.asked and effects.main) or rows_of_all)], reaches, both=True
     )
-    write = partial(fixed, decimals=decimals_for(effects.margin, ()), sign=True)
+    decimals = decimals_for(effects.margin, ())
+    write = partial(fixed, decimals=decimals, sign=True)
 
     def title(name: str) -> str:
         return escape(effects.parts(name) if removes else effects.titles[name])
@@ -351,7 +352,7 @@ def effects_table(
         drawn = SIDES[side](palette)
         aliases = "".join(f" <small>or {title(name)}</small>" for name in row.aliases)
         why = f" <em>{reason}</em>" if (reason := effects.open_because(row)) else ""
-        ends, at = interval_words(span.low, span.high, write), escape(means.get(row.name, ""))
+        ends, at = interval_words(span.low, span.high, effects.margin, decimals), escape(means.get(row.name, ""))
         below = "; ".join(filter(None, (f"{side}: {ends}", reason, f"mean {at}" * bool(at))))
         return (
             _marked(drawn, side),
@@ -440,7 +441,8 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
 
     spans = [span(one) for tried in path.rounds for one in tried]
     axis = Axis.around(path.margin, 1 if path.direction == "minimize" else -1, spans, FURTHER)
-    write = partial(fixed, decimals=decimals_for(path.margin, ()), sign=True)
+    decimals = decimals_for(path.margin, ())
+    write = partial(fixed, decimals=decimals, sign=True)
 
     def cells(number: int, one: Removal, beside: Sequence[Removal]) -> tuple[str, ...]:
         (word, looked), of = removal_outcome(one, path), span(one)
@@ -452,7 +454,7 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
             notes.append(f"on {seeds}; {write(span(one, chose=True).difference)} on those that chose")
         notes += _said_before(number, one, word, path)
         told = "".join(f" <small>{escape(note)}</small>" for note in notes)
-        ends = interval_words(of.low, of.high, write)
+        ends = interval_words(of.low, of.high, path.margin, decimals)
         return (
             _marked(drawn, word),
             f'{escape(one.words)}<small class="narrow"> {escape(word)}: {escape(ends)}</small>{told}',
@@ -514,7 +516,7 @@ def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callab
             f'{escape(row.words)}<small class="narrow"> {below}</small>{why}'
             f'<small class="narrow"> Δ at {rungs}: {by_rung}</small>',
             *_compared(axis, span, drawn, write, palette.ink, embed),
-            interval_words(span.low, span.high, write),
+            interval_words(span.low, span.high, answer.margin, answer.decimals),
             escape(row.speedup) if row.there else MISSING,
             "&ensp;".join(map(escape, row.by_rung)),
         )
