@@ -69,7 +69,10 @@ def run(folder: Path, store: Store) -> Run:
         script: Script | ScriptedEngine = finish, observer: Observer | None = None, made: Planner | None = None
     ) -> StudyResult:
         engine = script if isinstance(script, ScriptedEngine) else ScriptedEngine(script)
-        return run_study(made or planner(folder), store, engine, ENVIRONMENT, observer or Observer())
+        begin = time.monotonic()
+        result = run_study(made or planner(folder), store, engine, ENVIRONMENT, observer or Observer())
+        assert 0 < result.seconds <= time.monotonic() - begin
+        return result
 
     return run
 

@@ -173,6 +173,16 @@ def test_a_worker_that_ends_in_a_trial_costs_that_trial_alone(folder: Path) -> N
             assert broken.reason == "its worker ended with exit code 7"
 
 
+def test_a_worker_that_hangs_is_killed_when_the_engine_closes(folder: Path) -> None:
+    trial = make_plan(planner(folder)).trials[0]
+    with quick_workers(), LocalEngine(RunOptions(cache=folder / "cache", device="cpu", workers=1)) as engine:
+        engine.submit(job(1, trial))
+        listen(engine, ended(1))
+        (worker,) = workers()
+        worker.suspend()
+    assert not worker.is_running()
+
+
 def test_as_many_workers_as_cores_and_threads_allow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ablate.execution.local.available_cores", lambda: 7)
     assert LocalEngine(RunOptions(cache=folder, device="cpu")).size == 7

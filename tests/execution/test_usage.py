@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import psutil
 import pytest
 import torch
+from engine_samples import planner
 
 from ablate.execution.attempt import Attempt
-from ablate.execution.job_runner import EVERY, UsageMeter
+from ablate.execution.job_runner import EVERY, JobRunner, UsageMeter
+from ablate.execution.protocol import Happened, Job, JobMember
+from ablate.planning.planner import make_plan
 from ablate.training.events import Measurement
 
 
@@ -72,6 +76,18 @@ def test_a_graphics_card_whose_driver_says_nothing_ends_no_trial(monkeypatch: py
     monkeypatch.setattr(torch.cuda, "utilization", lambda device: 40)
     clock.now += EVERY
     assert meter.sample()["gpu"] == 0.4
+
+
+def test_a_job_reports_a_sample_with_each_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ablate.execution.job_runner.EVERY", 0.0)
+    trial = make_plan(planner(tmp_path)).trials[0]
+    job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
+    messages = JobRunner(tmp_path / "cache", torch.device("cpu")).run_job(job, lambda: ())
+    events = [message.event for message in messages if isinstance(message, Happened)]
+    evaluations = [event for event in events if isinstance(event, Measurement)]
+    assert len(evaluations) > 1
+    assert all(event.usage["memory"] > 2**20 for event in evaluations)
 
 
 def test_an_attempt_keeps_the_samples_at_their_steps() -> None:

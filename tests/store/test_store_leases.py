@@ -99,8 +99,8 @@ def test_a_driver_that_is_invisible_from_here_is_believed_for_a_minute(
     with store.lease("s") as seen:
         change(location, **where, heartbeat=now() - 2 * HEARTBEAT_TIMEOUT)
         seen.renew()
-        for change_of_time in ({}, {"heartbeat": now() - 0.9 * HEARTBEAT_TIMEOUT}):
-            change(location, pid=2**22 + 1, **change_of_time)
+        for pid, change_of_time in ((2**22 + 1, {}), (1, {"heartbeat": now() - 0.9 * HEARTBEAT_TIMEOUT})):
+            change(location, pid=pid, **change_of_time)
             with pytest.raises(StudyBusyError, match=f"on {where.get('host', '')}"), store.lease("s"):
                 pass
         change(location, heartbeat=now() - 1.1 * HEARTBEAT_TIMEOUT)
