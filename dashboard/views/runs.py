@@ -9,15 +9,16 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
+from ablate.analysis.changes import variant_titles
 from ablate.analysis.next_steps import deciding_seeds
-from ablate.analysis.numbers import MISSING, duration, plural
+from ablate.analysis.numbers import MISSING, duration, fixed, plural
 from ablate.analysis.report import StudyReport
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
 from ablate.spec.annotations import STUDY_NAME
 from ablate.store import StudyRecord, TrialRecord, TrialState
 from ablate.store.records import StudySummary
-from dashboard.shared.exports import code, show_grid
+from dashboard.shared.exports import code, is_narrow, show_grid
 from dashboard.shared.frame import address, begin_page, link
 from dashboard.shared.results import answer
 from dashboard.shared.running import (
@@ -37,8 +38,8 @@ from dashboard.views import Entry
 
 ENTRY = Entry("Run", ":material/play_circle:", "This study", 110)
 
-MORE, MOST = 4, 100_000
-"""Further seeds that the controls suggest if the number that would decide is unknown, and the most that they take."""
+MORE, MOST, MOST_LAST = 4, 100_000, 8
+"""Seeds that the controls suggest further if none are known to decide, the most they take, and trials in the list."""
 HERE_ONLY = (
     "Studies are started and stopped here only if the dashboard listens on this machine alone "
     "(`ablate dashboard` without `--host`) and is opened on it."
@@ -50,13 +51,11 @@ def show() -> None:
     study = begin_page("Run")
     trials = tuple(store().trials([trial.key for trial in record(study).planned]).values())
     _study(study, trials)
-    _where_it_ran(trials)
-    run = last_run(study)
-    if run is None:
-        st.caption("The dashboard shows the log of a run that was started here; this study was not.")
-    else:
+    if (run := last_run(study)) is not None:
         st.header("Log", anchor=False)
         st.fragment(_log, run_every=LIVE if run.alive else None)(run)
+    _last_trials(study, trials)
+    _where_it_ran(trials)
 
 
 def _study(study: str, trials: Sequence[TrialRecord]) -> None:
@@ -66,9 +65,9 @@ def _study(study: str, trials: Sequence[TrialRecord]) -> None:
     study_report = report(study)
     st.markdown(f"**{prose(progress_words(counts, study_report.progress.states[TrialState.FAILED]))}**")
     drivers = _drivers(study)
+    st.caption(prose(facts(record(study), trials, counts)))
     if not drivers and complete(counts):
-        st.markdown(f"[Answer]({address('answer')}): {prose(' '.join(answer(study).headline))}")
-    _facts(record(study), trials, counts)
+        st.markdown(f"[Answer]({address('answer')}): {prose(answer(study).headline[0])}")
     run = last_run(study)
     busy = run is not None and run.alive
     if not drivers and complete(counts):
@@ -86,7 +85,8 @@ def _study(study: str, trials: Sequence[TrialRecord]) -> None:
         _seeds(study_report, counts, busy)
     if not may_run():
         st.caption(HERE_ONLY)
-    link("cluster", "Now running")
+    if drivers or busy:
+        link("cluster", "Now running")
 
 
 def progress_words(counts: StudySummary, failed: int) -> str:
@@ -100,17 +100,38 @@ def progress_words(counts: StudySummary, failed: int) -> str:
     return f"{said}, {f'{failed:,}' if failed else 'none'} failed."
 
 
-def _facts(study_record: StudyRecord, trials: Sequence[TrialRecord], counts: StudySummary) -> None:
-    """What the study trains, and what it has cost."""
-    facts = st.container(horizontal=True)
-    facts.metric("Variants", f"{counts.variants:,}", width="content")
+def facts(study_record: StudyRecord, trials: Sequence[TrialRecord], counts: StudySummary) -> str:
+    """What the study trains, and what it has cost, in a sentence."""
     seeds = Counter(trial.variant for trial in study_record.planned).values()
-    each = dict.fromkeys((min(seeds, default=0), max(seeds, default=0)))
-    facts.metric("Seeds of each", " to ".join(map(str, each)), width="content")
-    facts.metric("Training, all trials added", duration(sum(trial.seconds for trial in trials)), width="content")
+    each = " to ".join(map(str, dict.fromkeys((min(seeds, default=0), max(seeds, default=0)))))
+    trained = sum(trial.seconds for trial in trials)
+    said = f"{plural(counts.variants, 'variant')}, {each} seed{'s' * (each != '1')} each"
     if times := [time for trial in trials for time in (trial.started_at, trial.finished_at) if time is not None]:
-        took = duration((max(times) - min(times)).total_seconds())
-        facts.metric("From first start to last end", took, width="content", help="Trials may be trained at once")
+        took = (max(times) - min(times)).total_seconds()
+        at_once = ", several at once" * (trained > took)
+        said += f"; {duration(trained)} of training within {duration(took)}{at_once}"
+    return f"{said}."
+
+
+def _last_trials(study: str, trials: Sequence[TrialRecord]) -> None:
+    """The trials that ended last, each a link to its page."""
+    variants = {trial.key: trial.variant for trial in record(study).planned}
+    ended_at = {trial.key: trial.finished_at for trial in trials if trial.finished_at is not None}
+    last = sorted((trial for trial in trials if trial.key in ended_at), key=lambda one: ended_at[one.key], reverse=True)
+    if not last:
+        return
+    titles, metric = variant_titles(record(study)), record(study).objective["metric"]
+    st.header("Last trials", anchor=False)
+    shown = last[: MOST_LAST // 2 if is_narrow() else MOST_LAST]
+    rows = tuple(
+        (f"{titles.get(variants[one.key], variants[one.key])}, seed {one.seed}", str(one.state),
+         fixed(one.metrics.get(metric), 4), duration(one.seconds),
+         f"{ended_at[one.key].astimezone(UTC):%Y-%m-%d %H:%M:%S}")
+        for one in shown
+    )  # fmt: skip
+    show_grid(Grid(("trial", "state", metric, "training", "ended (UTC)"), (rows,), frozenset({0, 1, 4})),
+              "The trials that ended last", [address("trial", trial=one.key) for one in shown])  # fmt: skip
+    link("trials", f"All {plural(len(trials), 'trial')}")
 
 
 def _where_it_ran(trials: Sequence[TrialRecord]) -> None:

@@ -402,9 +402,9 @@ def test_a_run_says_where_its_trials_ran_and_when(tmp_path: Path, shown: Shown) 
     (table,) = (one.proto.body for one in page.get("html") if "Where the trials ran" in one.proto.body)
     cells = re.findall(r"<td[^>]*>(.*?)</td>", table)
     assert cells == ["cpu", "here", "-", "2", "2026-01-05 08:58", "2026-01-05 09:00"]
-    told = [(one.label, one.value) for one in page.metric]
-    assert told[:2] == [("Variants", "1"), ("Seeds of each", "2")]
-    assert [value for _, value in told[2:]] == ["18 s", "2 min 00 s"], "of training, and by the clock"
+    assert page.caption[1].value.replace("\\", "") == "1 variant, 2 seeds each; 18 s of training within 2 min 00 s."
+    (last,) = (one.proto.body for one in page.get("html") if "The trials that ended last" in one.proto.body)
+    assert re.findall("baseline, seed .", last) == ["baseline, seed 0", "baseline, seed 1"], "they end at one time"
     assert not page.header or page.header[-1].value != "Log", "no heading without a log"
 
 
