@@ -210,16 +210,15 @@ def _mean_trial(
     known = {task: trial for task, trial in trials.items() if trial is not None}
     if not known:
         return None
-    first, state, reason = next(iter(known.values())), TrialState.FINISHED, ""
-    for end in (TrialState.FAILED, TrialState.DIVERGED, TrialState.PRUNED):
-        if lost := [task for task, trial in known.items() if _state(trial, metric) is end]:
-            state, reason = end, f"on {lost[0]}: {known[lost[0]].reason}"
-            break
-    else:
-        if len(known) < len(trials) or any(trial.state.is_open for trial in known.values()):
-            state = TrialState.RUNNING
+    first, state, reason, stopped_at = next(iter(known.values())), TrialState.FINISHED, "", None
+    ends = (TrialState.FAILED, TrialState.DIVERGED, TrialState.PRUNED)
+    lost = [(end, task, trial) for end in ends for task, trial in known.items() if _state(trial, metric) is end]
+    if lost:
+        state, task, trial = lost[0]
+        reason, stopped_at = f"on {task}: {trial.reason}", trial.stopped_at
+    elif len(known) < len(trials) or any(trial.state.is_open for trial in known.values()):
+        state = TrialState.RUNNING
     done = state is TrialState.FINISHED
-    stops = [trial.stopped_at for trial in known.values() if trial.stopped_at is not None]
     return replace(
         first,
         key=planned.key,
@@ -228,7 +227,7 @@ def _mean_trial(
         if done
         else {},
         reason=reason,
-        stopped_at=stops[0] if stops else None,
+        stopped_at=stopped_at,
         seconds=math.fsum(trial.seconds for trial in known.values()),
         tokens=sum(trial.tokens for trial in known.values()),
         flops=math.fsum(trial.flops for trial in known.values()),

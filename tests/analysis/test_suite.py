@@ -168,12 +168,15 @@ def test_holm_over_variants_and_tasks() -> None:
 
 def test_a_trial_lost_on_one_task_is_lost_in_the_mean(values: Values) -> None:
     store = suite(values)
-    store.add("linear@task=copy", 1, state=TrialState.DIVERGED, stopped_at=7)
+    store.add("linear@task=recall", 1, state=TrialState.PRUNED, stopped_at=3)
+    for step, task in enumerate(("copy", "parity")):
+        store.add(f"linear@task={task}", 1, state=TrialState.DIVERGED, stopped_at=step, reason=f"no {task}")
     store.add("delta@task=copy", 2, state=TrialState.RUNNING)
     report = read_study(store, "a_study")
     rows = {row.name: row for row in report.variants}
     assert rows["linear"].verdict_word == "diverged"
-    assert rows["linear"].diverged[0].reason.startswith("on copy: ")
+    (lost,) = rows["linear"].diverged
+    assert (lost.step, lost.reason) in ((0, "on copy: no copy"), (1, "on parity: no parity"))
     assert rows["delta"].verdict_word == "undecided"
     assert rows["delta"].finished == (0, 1)
     assert on_task(report, "recall").variants[2].verdict_word == "not worse"
@@ -181,7 +184,7 @@ def test_a_trial_lost_on_one_task_is_lost_in_the_mean(values: Values) -> None:
         store.add("delta@task=recall", seed, state=TrialState.RUNNING)
     shown = answer_text(answer_of(read_study(store, "a_study")), 80)
     assert next(line for line in shown.splitlines() if line.startswith("delta")).split()[1] == "0/3"
-    assert report.progress.sentence == "25 of 27 trials finished, 1 running, 1 diverged"
+    assert report.progress.sentence == "23 of 27 trials finished, 1 running, 2 diverged, 1 pruned"
 
 
 def test_claims_name_a_task_or_are_about_the_mean(values: Values) -> None:
