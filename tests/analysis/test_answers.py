@@ -101,6 +101,7 @@ def test_only_edges_that_could_turn_a_verdict_are_a_warning(at_edge: list[str], 
     else:
         (warning,) = said
         assert f"for {named}: a better value may lie outside" in warning.full
+        assert ("turn verdicts" in warning.full) == (named == "baseline")
         assert ", ".join(warning.variants) == named.replace(" and ", ", ")
 
 

@@ -226,25 +226,38 @@ def test_a_rung_without_results_of_one_side_gives_no_law_over_the_others(
     assert answer_text(answer_of(read_study(made, "a_study")))
 
 
-def test_a_variant_that_was_dropped_has_the_verdict_of_its_last_rung() -> None:
-    made = studied(lambda compute: loss(compute) + 0.3)
-    kept = [one for one in made.record.planned if one.variant not in ("a=off@rung=4", "a=off@rung=5")]
+@pytest.mark.parametrize(("last", "place"), [(1, ""), (2, "3.16"), (3, "10"), (4, "31.6")])
+def test_a_variant_that_was_dropped_has_the_verdict_of_its_last_rung(last: int, place: str) -> None:
+    """It was better on all rungs before."""
+    made = studied(lambda compute: loss(compute) + (0.3 if compute > 0.9 * 10 ** (12 + (last - 1) / 2) else -0.3))
+    gone = [f"a=off@rung={rung}" for rung in range(last + 1, RUNGS + 1)]
+    kept = [one for one in made.record.planned if one.variant not in gone]
     made.record = replace(made.record, planned=tuple(kept))
     one, report = climbed(made), read_study(made, "a_study")
     assert (one.outcome, one.ladder is None or one.ladder.difference is None or bool(one.refusal)) == (
         "undecided",
         True,
     )
-    assert one.refusal == "it was dropped after rung 3"
-    (row,) = answer_of(report).rows
-    assert (row.verdict, row.warning) == ("needed", "on rung 3, after which it was dropped")
+    answer = answer_of(report)
+    (row,), (scale,) = answer.rows, answer.scale
+    assert one.refusal == scale.refusal == f"it was dropped after rung {last}"
+    assert (row.verdict, row.warning) == ("needed", f"on rung {last}, after which it was dropped")
     assert gate(report, "a=off@rung=5", "not worse").passed == "fails"
-    (said,) = [sentence for sentence in report.answer.sentences if sentence.startswith("The verdicts hold")]
-    assert said == "The verdicts hold from 1 TFLOP to 10 TFLOP: a=off (needed)."
-    assert "Waiting for trials" not in answer_text(answer_of(report))
-    began = [one for one in kept if one.variant.endswith(("=1", "=2"))]
+    said = [sentence for sentence in report.answer.sentences if sentence.startswith("The verdicts")]
+    change = f"The verdicts change between 1 TFLOP and {place} TFLOP: a=off ({'better, then ' * (last - 1)}needed)."
+    assert said == [change] * (last > 1), "one place has no change"
+    assert "Waiting for trials" not in answer_text(answer)
+    began = [one for one in kept if int(one.variant[-1]) <= last]
     waiting = read_study(replace(made, record=replace(made.record, planned=tuple(began))), "a_study")
     assert waiting.variants[1].awaits == "not planned yet", "the next rung has not begun"
+
+
+@pytest.mark.parametrize("rungs", range(1, RUNGS + 1))
+def test_a_single_place_is_no_axis(rungs: int) -> None:
+    report = read_study(studied(loss, rungs=rungs, margin=0.05), "a_study")
+    said = [sentence.partition(" places")[0] for sentence in report.answer.sentences if " places has" in sentence]
+    assert said == [f"Each of the {rungs}"] * (rungs > 1)
+    assert (report.scaling is None) == (rungs == 1)
 
 
 def test_larger_is_better_has_no_speedup_at_all() -> None:
@@ -276,15 +289,6 @@ def test_the_compute_of_a_law_has_that_of_the_stages_in_it() -> None:
     assert ladder is not None
     for before_, after in zip(plain.speedups, ladder.speedups, strict=True):
         assert after.value == pytest.approx(before_.value / 2, rel=0.05), "it takes twice the compute"
-
-
-def test_a_variant_that_was_dropped_after_the_first_rung_has_its_verdict() -> None:
-    made = studied(lambda compute: loss(compute) + 0.3)
-    kept = [one for one in made.record.planned if one.variant in ("a=off@rung=1",) or "a=off" not in one.variant]
-    made.record = replace(made.record, planned=tuple(kept))
-    (row,), (scale,) = (of(answer_of(read_study(made, "a_study"))) for of in (lambda a: a.rows, lambda a: a.scale))
-    assert (row.verdict, row.warning) == ("needed", "on rung 1, after which it was dropped")
-    assert scale.refusal == "it was dropped after rung 1"
 
 
 def test_a_model_that_learns_nothing_has_a_speedup_of_none_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
@@ -321,13 +325,19 @@ def test_a_ladder_with_more_reasons_than_letters_has_a_mark_for_each() -> None:
     assert (marked["reason 0"], marked["reason 26"]) == ("a", "a1")
 
 
-@pytest.mark.parametrize("key", ["seeds_per_rung", "seeds"])
-def test_seeds_of_a_rung_that_were_added_after_its_results_spend_error_there_alone(key: str) -> None:
-    """On rung 1 all was seen at 2 seeds, on rung 2 nothing; each rung has 4 now."""
+@pytest.mark.parametrize(
+    ("key", "was", "there"), [("seeds_per_rung", 2, (2, 1)), ("seeds", 2, (0, 2)), ("seeds", 3, (2, 2))]
+)
+def test_seeds_of_a_rung_that_were_added_after_its_results_spend_error_there_alone(
+    key: str, was: int, there: tuple[int, int]
+) -> None:
+    """On rung 1 all was seen at 2 seeds, on rung 2 at most one pair, or its model was another; each has 4 now."""
     made = studied(lambda compute: loss(compute) + 0.008, rungs=2, design={key: [4, 4] if "rung" in key else 4})
-    before = {**made.record.space, "design": {**made.record.space["design"], key: [2, 2] if "rung" in key else 2}}
-    seen = {"baseline@rung=1": 2, "a=off@rung=1": 2, "baseline@rung=2": 0, "a=off@rung=2": 0}
-    old = Declaration(made.record.objective, [], NOON, 4, 2, space=before, variants=seen, pairs=2)
+    changed = {"rungs": [1, was], key: [2, 2] if "rung" in key else 2}
+    before = {**made.record.space, "design": made.record.space["design"] | changed}
+    seen = {"baseline@rung=1": 2, "a=off@rung=1": 2, "baseline@rung=2": there[0], "a=off@rung=2": there[1]}
+    seeds = before["design"].get("seeds")
+    old = Declaration(made.record.objective, [], NOON, 4, seeds, space=before, variants=seen, pairs=2)
     fixed = read_study(made, "a_study").scaling
     claim = {"expect": "not_worse", "margin": 0.01}
     names = [(f"a=off@rung={rung}", f"baseline@rung={rung}") for rung in (1, 2)]
@@ -336,9 +346,9 @@ def test_seeds_of_a_rung_that_were_added_after_its_results_spend_error_there_alo
     report = read_study(made, "a_study")
     assert fixed is not None
     assert report.scaling is not None
-    (one,), (was,) = report.scaling.of, fixed.of
+    (one,), (whole,) = report.scaling.of, fixed.of
     widths = [
-        [(point.difference.high or 0.0) - (point.difference.low or 0.0) for point in of.points] for of in (one, was)
+        [(point.difference.high or 0.0) - (point.difference.low or 0.0) for point in of.points] for of in (one, whole)
     ]
     assert widths[0][0] > 1.5 * widths[1][0]
     assert widths[0][1] == widths[1][1]

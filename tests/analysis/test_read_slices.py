@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
@@ -18,6 +19,7 @@ from ablate.analysis.columns import columns, legend
 from ablate.analysis.runs import read_runs
 from ablate.analysis.search import SAMPLERS, search_words
 from ablate.analysis.slices import depths_of, is_logarithmic, read_slices
+from ablate.analysis.why import why
 from ablate.designs.search import SamplerName
 from ablate.render.as_json import study_json
 
@@ -140,6 +142,9 @@ def test_lengths_beyond_training_are_an_axis_with_the_trained_length_marked() ->
     assert [(point.at, point.objective.mean) for point in found.lines[1].points] == [(16, 1.0), (32, 0.5), (64, 1.5)]
     gaps = [point.gap.difference for point in found.lines[1].points if point.gap]
     assert gaps == [0.0, -0.25, 0.0]
+    told = why(read_study(made, "a_study"), "m=b").facts["lengths"]
+    means = [tuple(map(float, one)) for one in re.findall(r"at (\d+) (\S+) [^;]*baseline (\S+)", told)]
+    assert means == [(32, 0.5, 0.75), (64, 1.5, 1.5)]
     other = {**spec, "task": {"kind": "parity", "context": 32}}
     first, second = made.record.variants
     made.record = replace(made.record, variants=(first, replace(second, spec=other)))
