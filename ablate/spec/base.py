@@ -414,11 +414,9 @@ class Family:
         if isinstance(kind, str):
             if not self._discovered and kind not in self._members:
                 self._import_own(kind)
-            if kind in self._members:
+            if kind in self._members or kind in self.members():
                 return self._members[kind]
         members = self.members()
-        if isinstance(kind, str) and kind in members:
-            return members[kind]
         near = difflib.get_close_matches(str(kind), members, n=1)
         hint = f"Did you mean `{near[0]}`?" if near else f"Known kinds: {', '.join(members)}."
         if self.entry_points is not None:

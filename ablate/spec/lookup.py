@@ -75,8 +75,7 @@ def block_of_model(name: str, description: str, model: ModelSpec) -> FoundBlock:
     runs = Counter(block.canonical_json() for block in model.blocks)
     usual = runs.most_common(1)[0][0]
     block = next(block for block in model.blocks if block.canonical_json() == usual)
-    others = {"others": {"layers": len(model.blocks) - runs[usual]}} if len(runs) > 1 else {}
-    return FoundBlock(name, description, block, others)
+    return FoundBlock(name, description, block, {"others": {}} if len(runs) > 1 else {})
 
 
 MODELS = "models/"

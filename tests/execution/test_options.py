@@ -60,7 +60,7 @@ def test_each_option_changes_one_resource(option: str, value: Any, field: str, f
         assert RunOptions(**{option: value}, resources=base).resources_of_job(ResourcesSpec(gpus=2)) == (
             base.model_copy(update={field: found})
         ), "they take the place of those of the space"
-    assert RunOptions(checkpoint_every="40").checkpoint_interval == CheckpointInterval(steps=40)
+    assert RunOptions(checkpoint_every="40").checkpoint_interval == CheckpointInterval(steps=40, seconds=0)
 
 
 @pytest.mark.parametrize(

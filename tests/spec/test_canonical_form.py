@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from annotated_types import BaseMetadata
@@ -176,6 +176,13 @@ def specs_below(base: type[Spec]) -> Iterator[type[Spec]]:
         yield from specs_below(one)
 
 
+def limits_within(annotation: Any) -> list[str]:
+    """The limits of what a field contains, such as the items of a list, in their order."""
+    inner = [limit for part in get_args(annotation) for limit in limits_within(part)]
+    marks = [getattr(mark, "metadata", [mark]) for mark in getattr(annotation, "__metadata__", ())]
+    return [*inner, *(repr(limit) for mark in marks for limit in mark if isinstance(limit, BaseMetadata))]
+
+
 def described(spec: type[Spec]) -> dict[str, str]:
     """The fields of a spec with their defaults and limits."""
     found = {}
@@ -183,6 +190,7 @@ def described(spec: type[Spec]) -> dict[str, str]:
         made = None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
         shown = made.canonical_json() if isinstance(made, Spec) else "required" if field.is_required() else repr(made)
         limits = sorted(repr(limit) for limit in field.metadata if isinstance(limit, BaseMetadata))
+        limits += limits_within(field.annotation)
         found[name] = " ".join([shown.partition(" object at ")[0], *limits])
     return found
 

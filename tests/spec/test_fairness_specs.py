@@ -98,6 +98,13 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
+BAD += [
+    ({**changes, "tune": {"grid": changes["tune"], "seeds": 2}}, path, rule)
+    for changes, path, rule in BAD
+    if changes.get("tune") and "seeds" not in changes["tune"]
+]
+
+
 @pytest.mark.parametrize(("changes", "path", "rule"), BAD)
 def test_impossible_settings_are_refused_with_their_path_and_a_remedy(
     changes: dict[str, Any], path: str, rule: str

@@ -457,8 +457,22 @@ def with_settings(settings: Settings) -> Settings:
     return plain
 
 
+LAST: list[Settings] = [  # at the bounds that cases above go beyond by one
+    {"model.smear": {"inputs": 24}},
+    mixer(gate={"kind": "headwise", "inputs": 24}),
+    mixer(without_heads=[1, 2, 3]),
+    {**mixer(value_residual={}), "model.depth": 2},
+    mixture(experts=4, active=4),
+    mixture(experts=6, groups=2, active_groups=2),
+    mixture(experts=6, groups=3, active=2),
+    {"model.loops": [{"first": 0, "last": 0, "times": 2}, {"first": 1, "last": 2, "times": 2}]},
+    {"model.multi_token": {"weights": [0.1] * (CONTEXT - 1)}},
+    {"training.schedule": {"kind": "linear", "warmup_steps": 12}},
+]
+
+
 def test_without_these_settings_there_is_a_model() -> None:
-    for base in ({}, MASKED, CLASSIFIER, TRANSLATOR, PARALLEL, NO_MLP):
+    for base in ({}, MASKED, CLASSIFIER, TRANSLATOR, PARALLEL, NO_MLP, *LAST):
         VariantSpec.model_validate(with_settings(base))
 
 

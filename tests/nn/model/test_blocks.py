@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from equations import Attention, layer_norm, mlp, rms_norm, rms_norm_outside
 from families import a_family_for, without_dropout
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.nn.model import build_model
@@ -345,3 +347,26 @@ def test_skipless_maps_start_orthogonal(name: str) -> None:
         for weight in (block.mixer.value.weight[0], block.mixer.output.weight[0]):
             torch.testing.assert_close(weight @ weight.mT, torch.eye(D))
         assert bool(block.mixer.query.weight.any()) == (name == "value_skipinit")
+
+
+@pytest.mark.parametrize("arrangement", ["sequential", "mlp_first", "parallel"])
+def test_gains_fixed_at_0_are_refused_exactly_where_the_output_does_not_depend_on_the_input(arrangement: str) -> None:
+    tokens = torch.stack([torch.arange(T), torch.arange(T) + 1])
+    settings = [{"mlp": mlp, "mixer": mixer} for mlp in (0, 1) for mixer in (0, 1, 2)]
+    names = ("mixer_skip", "mixer_branch", "mlp_skip", "mlp_branch")
+    refused = []
+    for skips, zero in itertools.product(settings, itertools.product((False, True), repeat=4)):
+        chosen = [name for name, is_zero in zip(names, zero, strict=True) if is_zero]
+        block = {"mixer": "attention", "arrangement": arrangement, "skips": skips}
+        try:
+            trained = spec_of({**block, "gains": {name: {"init": 0, "trainable": True} for name in chosen}}, depth=1)
+        except ValidationError:
+            continue  # no such skip
+        one, other = build_model(trained, vocabulary=V, context=T, seeds=[0])(tokens[None])[0]
+        try:
+            spec_of({**block, "gains": dict.fromkeys(chosen, 0)}, depth=1)
+            refused.append(False)
+        except ValidationError:
+            refused.append(True)
+        assert refused[-1] == torch.equal(one, other), (skips, chosen)
+    assert {*refused} == {True, False}
