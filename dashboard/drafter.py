@@ -258,7 +258,7 @@ def plan(draft: Plain, text: str, store: str) -> Plain:
 
 
 def talk(study: str, store: str, after: str | None) -> Plain:
-    """The three slides of a study as one HTML file; empty if the study no longer exists."""
+    """The slides of a study as one HTML file; empty if the study no longer exists."""
     try:
         with open_store(store, create=False) as opened:
             return {"html": slides(read_findings(opened, study), after)}

@@ -189,7 +189,9 @@ def fairness_lines(tuning: Tuning | None, matching: MatchedBudgets, metric: str)
     """Sentences on the fairness of the comparison: what was tuned, and what was matched."""
     lines = []
     if tuning is not None and tuning.before:
-        lines.append(f"Tuned for each variant before this study: {' and '.join(tuning.before)}; the space says how.")
+        lines.append(
+            f"Tuned for each variant before this study: {' and '.join(tuning.before)}; the space has the values."
+        )
     if tuning is not None and len(tuning.before) < len(tuning.grid):
         grids = " and ".join(
             f"{path} over {', '.join(map(str, values))}"

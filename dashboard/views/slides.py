@@ -1,4 +1,4 @@
-"""Slides: the three slides that `ablate report --format slides` writes, to be shown and printed."""
+"""Slides: the slides that `ablate report --format slides` writes, to be shown and printed."""
 
 from __future__ import annotations
 
@@ -25,16 +25,14 @@ from dashboard.views import Entry
 ENTRY = Entry("Slides", ":material/slideshow:", "This study", 100, variants=2)
 
 _WITHIN = """
-:scope { border: 1px solid var(--rule); border-radius: 0.5rem; }
-section + section { border-top: 1px solid var(--rule); }
-section { min-height: 0 !important; }
-.sides { flex-wrap: wrap; }
-.text { min-width: min(100%, 20rem); }
-@media (min-width: 701px) { .blocks { zoom: 1.21; } .blocks figcaption { font-size: 0.85rem; }
-  table.answer { font-size: 1rem; } }
+:scope { container-type: inline-size; --rem: 1rem; }
+section { min-height: 0 !important; border: 1px solid var(--rule); border-radius: 0.5rem; margin-bottom: 1rem; }
+@media (min-width: 701px) { section { --rem: max(0.7rem, 1.25cqw); aspect-ratio: 16 / 9; font-size: var(--rem); } }
+.text :is(p:not(.source), ul, li) { font-size: inherit !important; }
 :is(dl, dt, dd) { padding: 0 !important; }
 """
-"""The slides one below the other, each as tall as what it says; outside the dashboard a slide fills the window."""
+"""The slides one below the other, each as wide as the page and of 16:9, on a phone as tall as what it says."""
+_SIZE = re.compile(r"(?<=[ (:])([\d.]+)rem")
 _SCHEME = "(prefers-color-scheme: dark)"
 
 
@@ -62,7 +60,7 @@ def show() -> None:
     scheme = "(min-width: 1px)" if dark() else "not all"
     shown = page.replace(f"screen and {_SCHEME}", f"screen and {scheme}" if dark() else scheme)
     _show(shown)
-    st.caption("The file under Export opens offline, fills a screen with each slide, and prints as three pages.")
+    st.caption("The file under Export opens offline, fills a screen with each slide, and prints each as a page.")
 
 
 def _show(page: str) -> None:
@@ -75,7 +73,9 @@ def _show(page: str) -> None:
     for variable, colour in re.findall(r"(--[\w-]+): (#\w+);", colours(palette)):
         body = body.replace(f"var({variable})", colour)
     body = re.sub(r"<svg.*?</svg>", lambda svg: image(svg[0].replace("currentColor", palette.ink)), body)
-    style = re.sub(":root|body(?= {)", ":scope", style) + _WITHIN
+    style = re.sub(":root|body(?= {)", ":scope", style).replace("table.answer svg", "table.answer :is(svg, img)")
+    style = _SIZE.sub(r"calc(\1 * var(--rem))", style) + _WITHIN
+    body = re.sub(r'(?<=style="width: )([\d.]+)rem', r"calc(\1 * var(--rem))", body)
     st.html(f"<style>@scope (.slides) {{{style}}}</style>")
     st.html(f'<div class="slides">{body}</div>')
 

@@ -388,7 +388,7 @@ def test_the_page_shows_the_slides(tmp_path: Path, shown: Shown) -> None:
     simple_store(str(tmp_path / "s.db"))
     page = shown("slides", tmp_path / "s.db", study="done").main
     (body,) = [one.proto.body for one in page if one.type == "html" and "<section>" in one.proto.body]
-    assert body.count("<section>") == 3
+    assert body.count("<section") == 3
     assert "Why done?" in body
     assert "data:image/svg+xml" in body
     assert not re.search("<svg|var\\(", body), "neither would be drawn there"

@@ -1,4 +1,4 @@
-"""The slides: what is on which screen, equal scales, nothing that runs, and three pages when a browser prints them."""
+"""The slides: what is on which screen, equal scales, nothing that runs, and how a browser prints them."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def read(html: str) -> _Sections:
 
 def test_each_screen_has_its_part() -> None:
     shown = read(slides(read_findings(_store(), "a_study")))
-    assert [len(images) for images in shown.images] == [2, 0, 0]
-    question, comparisons, conclusion = shown.words
+    assert [len(images) for images in shown.images] == [2, 0, 0, 0]
+    question, comparisons, conclusion, cost = shown.words
     assert "Which block will do?" in question
     assert "As good within 0.1: block=parallel. Worse: block=sas_p (at least 0.29)." in question
     assert "block=sas_p" in comparisons
@@ -87,11 +87,11 @@ def test_each_screen_has_its_part() -> None:
     assert "Claim 0 holds." in conclusion
     assert "supported" in conclusion
     html = slides(read_findings(_store(claims=2), "a_study"))
-    assert html.rpartition("<section>")[2].count("<svg") == 3, "the scale, and the interval of each claim"
+    assert html.partition('claims">')[2].count("<svg") == 3, "the scale, and the interval of each claim"
     before, after = (base64.b64decode(image["src"].partition(",")[2]).decode() for image in read(html).images[0])
     assert 'class="judged"' in before
     assert 'class="judged"' in after, "beside verdicts no part has a colour of its own"
-    assert "9 of 9 trials finished" in conclusion
+    assert "9 of 9 trials finished" in cost
 
 
 def test_both_blocks_have_one_scale() -> None:
@@ -140,7 +140,7 @@ def test_a_study_whose_kinds_are_unknown_has_no_blocks() -> None:
     variants = tuple(dataclasses.replace(variant, spec=spec) for variant in made.record.variants)
     made.record = dataclasses.replace(made.record, variants=variants)
     shown = read(slides(read_findings(made, "a_study")))
-    assert [len(images) for images in shown.images] == [0, 0, 0]
+    assert [len(images) for images in shown.images] == [0, 0, 0, 0]
 
 
 def test_the_files_of_two_formats_do_not_replace_one_another(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def printed(browser: str, page: Path) -> tuple[bytes, list[int]]:
 
 
 @pytest.mark.parametrize(("variants", "claims"), [(0, 1), (40, 12)])
-def test_a_browser_prints_three_pages(variants: int, claims: int, tmp_path: Path) -> None:
+def test_a_browser_prints_a_page_for_each_screen(variants: int, claims: int, tmp_path: Path) -> None:
     browser = find_browser()
     if browser is None:
         if os.environ.get("CI"):
@@ -177,5 +177,5 @@ def test_a_browser_prints_three_pages(variants: int, claims: int, tmp_path: Path
     page.write_text(slides(read_findings(made, "a_study")), encoding="utf-8")
     with ThreadPoolExecutor(1) as thread:  # this one may hold the event loop of another test's browser
         pdf, cut = thread.submit(printed, browser, page).result()
-    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 3
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 4
     assert max(cut) <= 0, "something is cut off at the end of a page"

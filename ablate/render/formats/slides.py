@@ -1,4 +1,4 @@
-"""Three screens for a talk, in one HTML file without scripts that prints as three pages of a PDF."""
+"""Screens for a talk, in one HTML file without scripts that prints each as a page of a PDF."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from ablate.analysis.answer import answer_of
+from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.answer_rows import OF_VARIANTS
 from ablate.analysis.effects import StudyEffects
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
@@ -58,9 +59,11 @@ _PAGE = (
   --open: #7a5200; {light} }}
 html {{ font: 16px/1.4 system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif; scroll-snap-type: y proximity; }}
 * {{ box-sizing: border-box; }}
-body {{ margin: 0; color: var(--ink); background: var(--paper); }}
-section {{ display: flex; flex-direction: column; gap: 1rem; padding: 1.75rem 3rem 1.5rem;
-  scroll-snap-align: start; }}
+body {{ margin: 0; color: var(--ink); background: var(--paper); counter-reset: slide; }}
+section {{ display: flex; flex-direction: column; gap: 1rem; padding: 1.75rem 3rem 1.5rem; position: relative;
+  scroll-snap-align: start; counter-increment: slide; }}
+section::after {{ content: counter(slide) " of {screens}"; position: absolute; right: 1rem; bottom: 0.4rem;
+  color: var(--soft); font-size: 0.875rem; }}
 h1, h2 {{ margin: 0; line-height: 1.15; overflow-wrap: anywhere; }}
 h1 {{ font-size: {heading}rem; margin-bottom: 1rem; }}
 h2 {{ font-size: 2rem; margin-bottom: 0.4rem; }}
@@ -68,6 +71,7 @@ p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
 .source, .note, footer {{ color: var(--soft); font-size: 1rem; }}
 .sides {{ display: flex; gap: 2rem; flex: 1; min-height: 0; }}
 .text {{ flex: 1 1 0; min-width: 0; font-size: 1.2rem; }}
+.text.answer {{ align-self: center; }} .cost .text {{ font-size: 1.4rem; }}
 .warning {{ border-left: 0.3rem solid var(--open); padding-left: 0.8rem; }}
 .blocks {{ display: flex; gap: 1.25rem; align-items: flex-start; justify-content: flex-end;
   align-self: center; flex: none; }}
@@ -82,12 +86,10 @@ table.answer svg {{ width: {interval:.1f}rem; height: auto; }}
 table.answer code {{ display: none; }}
 .effects table.answer td.change {{ max-width: none; white-space: normal; }}
 .claims table.answer {{ font-size: {claimed}rem; }}
-.claims table.answer td {{ height: 2.4rem; }}
-.claims + .sides {{ flex: none; }} .claims + .sides .text {{ font-size: 1rem; }}
+.claims table.answer td {{ height: 3.2rem; }}
 .claims table.answer td.change {{ max-width: none; white-space: normal; }}
 .claims table.answer svg {{ width: 15.25rem; }}
 .claims table.answer td.change small {{ display: block; font-size: 0.9em; }}
-h3 {{ margin: 0 0 0.3rem; font-size: 1.2rem; }}
 code {{ font-size: 0.9em; }}
 footer {{ margin-top: auto; border-top: 1px solid var(--rule); padding-top: 0.5rem; }}
 footer p {{ margin: 0 0 0.15rem; }}
@@ -147,7 +149,7 @@ def prose(text: str) -> str:
 
 
 def slides(findings: Findings, after: str | None = None) -> str:
-    """The three screens: question with blocks and answer, the comparisons, claims with cost.
+    """The screens: question with blocks and answer, the comparisons, claims if there are any, and what it cost.
 
     Args:
         findings: What a study found.
@@ -155,19 +157,21 @@ def slides(findings: Findings, after: str | None = None) -> str:
     """
     report = findings.report
     title = report.record.question or report.record.name
-    body = "\n".join((_question(report, title, after), _comparisons(report), _conclusion(findings)))
+    screens = (_question(report, title, after), _comparisons(report), _claims(report), _cost(findings))
+    shown = [screen for screen in screens if screen]
     letters = len(_answer(report)[0])
     effects, claims = _effects(report), min(len(report.answer.claims), MOST_CLAIMS)
     rows = min(len(rows_of(answer_of(report))), MOST_ROWS) if effects is None else _lines(effects)
     room = min(3.2, 25 / max(1, rows))
     return _PAGE.format(
         title=escape(title),
-        body=body,
-        heading=2.2 if letters < 100 else 1.9 if letters < 180 else 1.5 if letters < 320 else 1.2,
+        body="\n".join(shown),
+        screens=len(shown),
+        heading=2.4 if letters < 150 else 1.9 if letters < 180 else 1.5 if letters < 320 else 1.2,
         listed=1.25 if rows < 8 else 1.15 if rows < 11 else 1.0 if rows < 13 else 0.85,
         room=f"{room:.2f}",
         interval=min(17.0, 8.4 * room),
-        claimed=1.15 if claims < 4 else 0.95,
+        claimed=1.15 if claims < 5 else 1.05,
         answer_style=ANSWER_STYLE,
         light=colours(Palette()),
         dark=colours(Palette(dark=True)),
@@ -196,18 +200,19 @@ def _question(report: StudyReport, title: str, after: str | None) -> str:
     blocks = "" if name is None else _blocks(report, known[report.record.baseline], known[name])
     asked = " · ".join(filter(None, (title, report.record.source)))
     headline, limits = _answer(report)
-    warning = f'<p class="warning">{prose(limits)}</p>' if limits else ""
+    warnings = "".join(f'<p class="warning">{prose(limit)}</p>' for limit in limits)
+    names = html_prose(names_note(answer_of(report), headline))
     return (
         f'<section>\n<div class="sides">\n<div class="text answer"><p class="source">{escape(asked)}</p>\n'
-        f"<h1>{prose(headline)}</h1>\n{warning}</div>\n{blocks}</div>\n</section>"
+        f"<h1>{prose(headline)}</h1>\n<p>{names}</p>{warnings}</div>\n{blocks}</div>\n</section>"
     )
 
 
-def _answer(report: StudyReport) -> tuple[str, str]:
+def _answer(report: StudyReport) -> tuple[str, list[str]]:
     """The headline, and what limits it most."""
     answer = answer_of(report, letters=not shows_effects(report))  # which the rows of effects do not explain
     limits = [line.text for line in answer.trust if line.level != "ok"]
-    return " ".join(answer.headline), "; ".join(limits[:MOST_WARNINGS])
+    return " ".join(answer.headline), limits[:MOST_WARNINGS]
 
 
 def _blocks(report: StudyReport, before: VariantRecord, after: VariantRecord) -> str:
@@ -280,9 +285,16 @@ def _comparisons(report: StudyReport) -> str:
     shown = page_table(answer, rows[:MOST_ROWS]) if rows else "<p>Nothing can be compared yet.</p>"
     note = answer_note(answer) if rows else ""
     names = names_note(answer) if len(rows) < MOST_EXPLAINED else ""
-    counts = ", ".join(f"{len(group.rows)} {group.key}" for group in answer.groups)
-    title = counts or "Comparisons"
-    return _slide_of_rows(title, shown, f"{note} {names}", len(rows) - MOST_ROWS)
+    return _slide_of_rows(_counts(answer) or "Comparisons", shown, f"{note} {names}", len(rows) - MOST_ROWS)
+
+
+def _counts(answer: Answer) -> str:
+    """How many rows have which verdict: removed parts apart from other changes, whose verdicts have other words."""
+    counts = {group.key: f"{len(group.rows)} {group.key}" for group in answer.groups}
+    parts = [counts.pop(key) for key in OF_VARIANTS if key in counts]
+    others = [counts.pop(key) for key in OF_VARIANTS.values() if parts and key in counts]
+    told = (f"Parts: {', '.join(parts)}" * bool(parts), f"Replacements: {', '.join(others)}" * bool(others))
+    return ". ".join(filter(None, (*told, ", ".join(counts.values()))))
 
 
 def _effects(report: StudyReport) -> StudyEffects | None:
@@ -308,25 +320,27 @@ def _slide_of_rows(title: str, shown: str, note: str, more: int) -> str:
     return f"<section>\n<h2>{escape(title)}</h2>\n{said}\n</section>"
 
 
-def _conclusion(findings: Findings) -> str:
+def _claims(report: StudyReport) -> str:
+    if not report.answer.claims:
+        return ""
+    more = len(report.answer.claims) - MOST_CLAIMS
+    rest = f'<p class="note">{more} more claims are in the report.</p>' if more > 0 else ""
+    note = "Δ: of the model that a claim is about minus the one that it is compared with, with its 95 % interval; "
+    rest += f'<p class="note">{note}margin {report.margin:g}.</p>'
+    title = f"Claims: {answer_of(report).claim_counts}"
+    return f'<section class="claims">\n<h2>{title}</h2>\n{claims_table(report, MOST_CLAIMS)}{rest}\n</section>'
+
+
+def _cost(findings: Findings) -> str:
     report = findings.report
-    more, claims = len(report.answer.claims) - MOST_CLAIMS, ""
-    if report.answer.claims:
-        rest = f'<p class="note">{more} more claims are in the report.</p>' if more > 0 else ""
-        note = "Δ: of the model that a claim is about minus the one that it is compared with, with its 95 % interval; "
-        note += f"margin {report.margin:g}."
-        rest += f'<p class="note">{note}</p>'
-        counts = answer_of(report).claim_counts
-        claims = f'<div class="claims"><h2>Claims: {counts}</h2>{claims_table(report, MOST_CLAIMS)}{rest}</div>\n'
     sections = {section.title: section.blocks for section in document(findings).sections}
     about = "Cost" if report.record.judged is None else "Source"
     cost = [block.text for block in sections[about] if isinstance(block, Paragraph)]
     fair = fairness_lines(report.evidence.tuning, report.evidence.matching, report.metric)
-    fairness = f"<h3>Fair comparison</h3>{_list(fair[:3])}" if fair else ""
+    fairness = f'<div class="text"><h2>Fair comparison</h2>{_list(fair[:3])}</div>' if fair else ""
     return (
-        f'<section>\n{claims}<div class="sides"><div class="text"><h3>{about}</h3>{_paragraphs(cost[:1])}</div>'
-        f'<div class="text">{fairness}</div></div>\n'
-        f"<footer>{_paragraphs(_made(findings))}</footer>\n</section>"
+        f'<section class="cost">\n<div class="sides"><div class="text"><h2>{about}</h2>{_paragraphs(cost[:1])}</div>'
+        f"{fairness}</div>\n<footer>{_paragraphs(_made(findings))}</footer>\n</section>"
     )
 
 
@@ -349,7 +363,7 @@ def _list(texts: Iterable[str]) -> str:
 
 
 class SlidesFormat(Format):
-    """Three screens for a talk in one HTML file that prints as a PDF: question, comparisons, claims and cost."""
+    """Screens for a talk in one HTML file that prints as a PDF: question, comparisons, claims, cost."""
 
     kind: Literal["slides"] = "slides"
     suffix = "html"
