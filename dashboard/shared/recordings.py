@@ -27,10 +27,6 @@ def show_inside(key: str, name: str) -> None:
     """Draw the recordings of a trial, or show how to record them."""
     inside = block_recordings(store().recordings(key))
     if inside is None:
-        st.caption(
-            "Nothing was recorded inside the blocks of this trial. With `record_blocks: true` under `training` of a "
-            "space, every evaluation of trials that are trained from then on is recorded."
-        )
         return
     st.header("Inside the blocks", anchor=False)
     _norms(inside, key, name)

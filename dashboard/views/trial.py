@@ -62,8 +62,9 @@ from dashboard.views import Entry
 
 ENTRY = Entry("Trial", ":material/science:", "This study", 90)
 
-TIMED_FROM = 10.0
-"""Seconds of training from which on a trial's clock tells its rate; how variants compare it does not tell."""
+TIMED_FROM, FLAT = 10.0, 1.1
+"""Seconds of training from which on a trial's clock tells its rate, though not how variants compare; and the factor by
+which samples of a resource differ at least if they are drawn."""
 STATES = {
     TrialState.WAITING: "gray",
     TrialState.RUNNING: "blue",
@@ -76,7 +77,7 @@ VALIDATION, TRAINING, BESIDE = "validation loss", "training loss", "baseline, sa
 GIB = 2.0**30
 WHOLE = {"mean": "mean", "max": "highest"}
 USED: dict[str, tuple[str, float, Callable[[float], str], str]] = {
-    "cores": ("Cores", 1.0, "{:.2f}".format, "mean"),
+    "cores": ("Cores in use", 1.0, "{:.2f}".format, "mean"),
     "memory": ("Memory", GIB, "{:.2f} GiB".format, "max"),
     "gpu": ("GPU", 0.01, "{:.0f} %".format, "mean"),
     "gpu_memory": ("GPU memory", GIB, "{:.2f} GiB".format, "max"),
@@ -165,7 +166,8 @@ def _choose(record: StudyRecord) -> str | None:
     names = list(dict.fromkeys(trial.variant for trial in planned_trials))
     with st.popover("Choose a trial", icon=":material/science:") if is_narrow() else st.container():
         boxes = st.columns([3, 1, 2], vertical_alignment="bottom")
-    asked = boxes[2].text_input("Or by its key", key="trial", bind="query-params", placeholder="its first characters")
+    asked = boxes[2].text_input("Or the key of a trial", key="trial", bind="query-params",
+                                placeholder="its first characters are enough")  # fmt: skip
     if asked:
         try:
             key = store().trial(asked.strip()).key
@@ -228,7 +230,7 @@ def _live(record: StudyRecord, variant: VariantRecord, key: str, task: str) -> N
     _head(record, variant, trial, study_report, task)
     points, used = store().curves([key])[key], _samples(key)
     files: dict[str, Maker] = {}
-    left, right = st.columns([3, 2], gap="large")
+    left, right = st.columns([3, 2], gap="small" if is_narrow() else "large")
     with left:
         if points:
             files |= _curve(record, points, variant, trial)
@@ -478,10 +480,11 @@ def _curve(
     def draw(palette: Palette) -> Spec:
         names, known_looks = (variant.name, baseline_of(record, variant).name), palette.variants(record)
         colour, beside = (known_looks.get(name, palette.look(0)).colour for name in names)
-        looks = {VALIDATION: Look(colour, (1, 0), "circle"), TRAINING: Look(palette.grey, (1, 0), "triangle-up"),
+        other = next(look.colour for look in map(palette.look, (5, 0)) if look.colour != colour)
+        looks = {VALIDATION: Look(colour, (1, 0), "circle"), TRAINING: Look(other, (2, 2), "triangle-up"),
                  BESIDE: Look(beside, (6, 3), "diamond")}  # fmt: skip
         return draw_bands(
-            known, looks, palette, ("steps", "loss"), height=300 if is_narrow() else 420, named=not is_narrow()
+            known, looks, palette, ("steps", "loss"), height=240 if is_narrow() else 420, named=not is_narrow()
         )
 
     last = next((point for point in reversed(points) if point.val_loss is not None), points[-1])
@@ -540,11 +543,11 @@ def _usage(rows: pd.DataFrame, key: str) -> dict[str, Maker]:
         with columns[place % len(columns)]:
             told = show_number(float(series[name].agg(whole)) / unit)
             st.markdown(f"**{said}**, {WHOLE[whole]}: {told}")
-            if len(series) > 1:
+            if series[name].max() > FLAT * series[name].min():
                 chart(draw, f"usage-{name}", f"{said} by step, {WHOLE[whole]} {told}")
     st.caption(
-        f"Of the process that trained it, with the trials beside it: {plural(len(rows), 'sample')}, from step "
-        f"{rows['step'].iloc[0]:,} to {rows['step'].iloc[-1]:,}. The training time is the share of this trial."
+        f"Measured on the process that trained this trial, with others that it trained at the same time; "
+        f"{plural(len(rows), 'sample')}, from step {rows['step'].iloc[0]:,} to {rows['step'].iloc[-1]:,}."
     )
     return table_files(f"trial_{key[:12]}_usage", rows)
 

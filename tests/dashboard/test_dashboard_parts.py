@@ -193,7 +193,7 @@ def test_labels_at_the_ends_of_lines_do_not_collide() -> None:
     labels = marks(drawn, "text")
     low, high = labels[0]["encoding"]["y"]["scale"]["domain"]
     places = sorted((row["mean"] - low) / (high - low) * 200 for of in labels for row in rows(of))
-    assert sorted(row["end"] for of in labels for row in rows(of)) == ["1", "2", "2"]
+    assert sorted(row["end"] for of in labels for row in rows(of)) == ["■ 1", "■ 2", "■ 2"]
     assert all(above - below >= 12 for below, above in pairwise(places)), "eleven pixels is the height of a letter"
     assert list(marks(drawn, "line")[0]["encoding"]["color"]["scale"]["domain"]) == ["a", "b", "c"]
     named = draw_bands(made, dict.fromkeys(made, PAPER.look(0)), PAPER, ("steps", "loss"), height=200, named=True)

@@ -351,7 +351,7 @@ def test_usage_of_a_trial_is_the_means_and_peaks_of_its_samples(tmp_path: Path, 
     write_study(tmp_path / "s.db", "s", variants_of({"baseline": 10}), ended)
     page = shown("trial", tmp_path / "s.db", study="s", variant="baseline", seed="0")
     expected = {
-        "**Cores**, mean: 1.50",
+        "**Cores in use**, mean: 1.50",
         "**Memory**, highest: 1.00 GiB",
         "**GPU**, mean: 40 %",
         "**GPU memory**, highest: 3.00 GiB",

@@ -152,7 +152,7 @@ def what_is_cut(bands: Iterable[Band]) -> str:
     limits = heights(drawn)
     if limits is None or all(max(band.high) <= limits[1] for band in drawn):
         return ""
-    return "What is higher in the first fifth of training is cut off at the top."
+    return "The steep first fall is cut off."
 
 
 def where_panels_begin(bands: Mapping[str, Band]) -> str:
@@ -291,7 +291,10 @@ def draw_bands(
     lines = {name: wrapped(name, NAME) for name in (*bands, *(str(row["name"]) for row in singles))}
     highest = sorted(lines, key=lambda name: -bands[name].mean[-1] if name in bands else math.inf)
     shown = {lines[name]: looks[name] for name in highest}
-    x, y = number("x", titles[0], log=logs[0]), number("mean", titles[1], log=logs[1], domain=limits)
+    begins = (
+        {} if limits is None or logs[0] or singles else {"domain": _across(bands.values(), (axis or [limits])[-1][1])}
+    )
+    x, y = number("x", titles[0], log=logs[0], **begins), number("mean", titles[1], log=logs[1], domain=limits)
     rows = [
         row for name, one in bands.items() for row in _points(lines[name], one, (picks or {}).get(name, {}), n=one.n)
     ]
@@ -302,12 +305,11 @@ def draw_bands(
         parts = [mark("line", rows, parts[1]["encoding"], strokeWidth=1.8, interpolate="step-after")]
     target = len(parts) - 1
     if limits is not None and len(bands) <= MOST_ENDS:
-        gap = 13 * sum(to - begin for begin, to in axis or [limits]) / height
+        gap = 14 * sum(to - begin for begin, to in axis or [limits]) / height
         if at is not None:
             parts += _values_at(bands, at, x, y, gap, palette)
         if at is None or named:
-            told = {name: looks[name] for name in bands} if named else {}
-            ends_of = _ends(bands, x, y, gap, told, valued=at is None)
+            ends_of = _ends(bands, x, y, gap, looks, valued=at is None, named=named)
             parts[1:1] = ends_of
             target += len(ends_of)
     if alone:
@@ -329,6 +331,18 @@ def draw_bands(
         zoom = {"type": "interval", "zoom": "wheel![event.shiftKey]"}
         parts[0]["params"] = [{"name": "zoom", "select": zoom, "bind": "scales"}]
     return layers([*parts, *(_break(y, axis, height, palette) if axis else [])], height)
+
+
+def _across(bands: Iterable[Band], top: float) -> tuple[float, float]:
+    """Where the horizontal axis begins and ends: without what lies wholly above the vertical one, and with whole marks.
+
+    Args:
+        top: Of the vertical axis.
+    """
+    drawn = [one for one in bands if one.x]
+    cut = (max((x for x, low in zip(one.x, one.low, strict=True) if low > top), default=0.0) for one in drawn)
+    begin, end = min(cut, default=0.0), max((one.x[-1] for one in drawn), default=1.0)
+    return begin, end + 0.012 * (end - begin)
 
 
 def _broken(limits: tuple[float, float] | None, ends: Sequence[float]) -> list[tuple[float, float]]:
@@ -367,23 +381,17 @@ def _bands_of(singles: Sequence[Mapping[str, Any]]) -> list[Band]:
 
 
 def _ends(
-    bands: Mapping[str, Band], x: Spec, y: Spec, gap: float, looks: Mapping[str, Look], *, valued: bool
+    bands: Mapping[str, Band], x: Spec, y: Spec, gap: float, looks: Mapping[str, Look], *, valued: bool, named: bool
 ) -> list[Spec]:
-    """What stands beside the end of each line: its value if it is `valued`, and its name with its mark and colour.
-
-    Args:
-        looks: By name, of lines that end in their names.
-    """
+    """What stands beside the end of each line in its colour: its mark, its value and its name, as far as wanted."""
     drawn = {name: one for name, one in bands.items() if one.mean}
     places = spread([one.mean[-1] for one in drawn.values()], gap)
     values = with_equal_decimals([one.mean[-1] for one in drawn.values()])
     return [
         mark("text", [{"x": one.x[-1], "mean": place, "end": " ".join(told)}],
-             {"x": x, "y": y, "text": {"field": "end"}}, align="left", dx=7,
-             **({"color": looks[name].colour} if name in looks else {}))
+             {"x": x, "y": y, "text": {"field": "end"}}, align="left", dx=7, color=looks[name].colour)
         for (name, one), place, value in zip(drawn.items(), places, values, strict=True)
-        if (told := [character(look) for of, look in looks.items() if of == name] + [value] * valued
-            + [of for of in looks if of == name])
+        for told in [[character(looks[name]), *[value] * valued, *[name] * named]]
     ]  # fmt: skip
 
 
