@@ -316,16 +316,21 @@ def test_a_server_that_does_not_answer() -> None:
     assert "secret" not in message
 
 
-@pytest.mark.parametrize("way", ["deleted", "replaced", "with its folder"])
+@pytest.mark.parametrize("way", ["deleted", "replaced", "replaced with its log", "with its folder"])
 def test_a_deleted_store_is_noticed_at_the_next_write_and_nothing_is_lost(tmp_path: Path, way: str) -> None:
     path = tmp_path / "studies" / "a.db"
     with open_store(path) as store:
         begin(store)
         store.record_outcome(outcome("baseline", 0), HERE)
-        if way == "replaced":
+        if way.startswith("replaced"):
+            ends = ("", "-wal") if way == "replaced with its log" else ("",)
             with open_store(tmp_path / "other.db") as other:
                 begin(other, study="another")
-            os.replace(tmp_path / "other.db", path)
+                if len(ends) == 2:  # while it is open: what was written is in the log alone
+                    for end in ends:
+                        shutil.copy(tmp_path / f"other.db{end}", tmp_path / f"copy.db{end}")
+            for end in ends:
+                os.replace(tmp_path / f"{'copy' if len(ends) == 2 else 'other'}.db{end}", f"{path}{end}")
         elif way == "deleted":
             path.unlink()
         else:
@@ -338,7 +343,7 @@ def test_a_deleted_store_is_noticed_at_the_next_write_and_nothing_is_lost(tmp_pa
         assert sorted(saved.trials(keys)) == sorted(keys)
         assert all(len(curve) == 5 for curve in saved.curves(keys).values())
         assert [study.name for study in saved.studies()] == ["s"]
-    assert path.exists() == (way == "replaced")
-    if way == "replaced":
+    assert path.exists() == way.startswith("replaced")
+    if path.exists():
         with open_store(path, create=False) as other:
             assert [study.name for study in other.studies()] == ["another"]
