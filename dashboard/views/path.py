@@ -18,6 +18,7 @@ from dashboard.shared import results
 from dashboard.shared.exports import Maker, chart, dark, export, figure_files, image, page_width, picture, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures, judged_svg
+from dashboard.shared.running import show_next_steps
 from dashboard.shared.store import every
 from dashboard.shared.store import record as read_record
 from dashboard.shared.store import report as read_report
@@ -66,6 +67,7 @@ def _live(study: str) -> None:
         files |= figure_files(f"{study}_path", draw)
     st.header("What was tried", anchor=False)
     st.html(path_table(removal_path, Palette(dark()), image))
+    show_next_steps(results.answer(study))
     metric, margin = removal_path.metric, f"{removal_path.margin:g}"
     st.caption(
         escape(

@@ -35,6 +35,7 @@ from dashboard.shared.results import (
     plans_ahead,
     which_seeds,
 )
+from dashboard.shared.running import show_next_steps
 from dashboard.shared.store import location, report, settled_curves, stamp, store
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import prose
@@ -48,7 +49,7 @@ ADVICE: Mapping[GroupKey, str] = {
     "better": "better than the baseline by more than the margin: take it.",
     "ahead": "better than the baseline, so take it; whether by the margin, more fresh seeds may show.",
     "as good": "not worse than the baseline by the margin, and not shown to be better: it may take its place.",
-    "undecided": "more fresh seeds may decide; until then keep the baseline.",
+    "undecided": "keep the baseline until more fresh seeds decide.",
     "worse": "worse than the baseline by more than the margin: keep the baseline.",
 }
 """What a verdict on the best point means for its choice."""
@@ -89,12 +90,13 @@ def show() -> None:
     record, trials = read_record(study), _trials(location(), study, stamp(study))
     show_headline(answer(study))
     _confirmation(study)
+    show_next_steps(answer(study))
     picked = _history(record, trials)
     _pair(study, record, trials)
     picked = [*picked, *_curves(study, trials)]
     found = next((trial for trial in trials if any(point.get("key") == trial.record.key for point in picked)), None)
     if found is None:
-        st.caption("A click on a point gives a link to its trial.")
+        st.caption("A click on a point of the history or of a curve gives a link to its trial.")
     else:
         label = f"Trial {found.place}: {found.words}, seed {found.record.seed}"
         link("trial", label, trial=found.record.key)
@@ -220,13 +222,13 @@ def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[
     draw = partial(draw_history, record, trials)
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
     best = f", the best {better(trial.value for trial in done if trial.value is not None):.5g}" if done else ""
-    told = f"{metric} of {len(done)} finished candidates in the order of the search{best}"
+    told = f"{metric} of {len(done)} finished points in the order of the search{best}"
     picked = chart(draw, "history", told, picks=True)
     candidates = [trial.record.state for trial in trials if trial.mark != "baseline"]
     counts = counted((state.value, candidates.count(state)) for state in ENDED)
     seeds = which_seeds(record.name) or "These seeds flatter what they choose, so no verdict rests on them."
     beyond = " A triangle is beyond the axis." * near_range([trial.value for trial in done])[2]
-    st.caption(prose(f"The candidates: {', '.join(counts)}.{beyond} {search_words(record)} {seeds}"))
+    st.caption(prose(f"Points: {', '.join(counts)}.{beyond} {search_words(record)} {seeds}"))
     return picked
 
 
@@ -237,12 +239,12 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
     for trial in trials:
         if trial.value is not None and trial.mark != "baseline":
             best = better(trial.value, rows[-1]["best"]) if rows else trial.value
-            rows.append({"place": trial.place, "value": trial.value, "best": best, "name": "a candidate",
+            rows.append({"place": trial.place, "value": trial.value, "best": best, "name": "a point",
                          "key": trial.record.key, **_told(trial)})  # fmt: skip
     base = [trial.value for trial in trials if trial.value is not None and trial.mark == "baseline"]
     beside = [{"value": fmean(base), "name": "baseline"}] if base else []
     looks = {
-        "a candidate": palette.look(0),
+        "a point": palette.look(0),
         "best so far": Look(palette.look(1).colour, (1, 0), "stroke"),
     }
     low, high, _ = near_range([row["value"] for row in (*rows, *beside)])
@@ -355,7 +357,7 @@ def _pair(study: str, record: StudyRecord, trials: tuple[SearchTrial, ...]) -> N
     linear = {axis for axis, of in _ranges(record).items() if not of.get("log")}
     draw = partial(draw_pair, done, (str(first), str(second)), metric, linear=linear)
     chart(draw, "pair", f"{metric} over {first} and {second}")
-    st.caption(f"Each point is one of {len(done):,} trials.")
+    st.caption(f"{len(done):,} points, each of one trial.")
     link("effects", "How much each parameter matters", show="Importances")
     export(figure_files(f"{study}_pair", draw), "pair")
 

@@ -209,7 +209,7 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
         half.confirmations[0].difference.difference
     ]
     (fresh,) = re.findall(
-        r">on 3 fresh seeds; \S+ on those that chose</small></td><td class=.number.><b>(\S+)</b>",
+        r">on 3 fresh seeds; \S+ on the seeds that chose it</small></td><td class=.number.><b>(\S+)</b>",
         path_table(half, PAPER),
     )
     assert float(fresh) == pytest.approx(half.confirmations[0].difference.difference, abs=0.005)

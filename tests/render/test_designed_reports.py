@@ -142,7 +142,7 @@ def test_the_slides_of_a_grid_compare_what_their_headline_counts() -> None:
     shown = slides(findings("grid"))
     found = findings("grid").report.effects
     assert found is not None
-    _, rows_of, _ = shown.split("<section>")[1:]
+    rows_of = shown.split("<section")[2]
     assert [title for title in found.titles.values() if title not in rows_of] == []
     assert "of their sum" not in rows_of, "no two effects are one here"
 

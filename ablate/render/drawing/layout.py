@@ -39,7 +39,9 @@ def layout(name: str, block: BlockSpec, exceptions: bool = False) -> Drawing:
 def compare(old_name: str, old: BlockSpec, new_name: str, new: BlockSpec) -> Drawing:
     """Lay a block out beside another: what only the other has is removed, what only it has is added."""
     picture = Drawing(f"{new_name}, compared with {old_name}", {"removed": "removed", "added": "added"})
-    return _lay_out(picture, Slots(old, new), new.arrangement, "")
+    drawn = _lay_out(picture, Slots(old, new), new.arrangement, "")
+    seen = {one.state for one in (*drawn.lines, *drawn.boxes, *drawn.chips, *drawn.sums, *drawn.notes)}
+    return replace(drawn, legend={state: word for state, word in drawn.legend.items() if state in seen})
 
 
 def lay_out_verdicts(

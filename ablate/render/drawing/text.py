@@ -38,8 +38,10 @@ def to_text(picture: Drawing) -> Text:
         canvas.write(start, note.y, note.text, note.state)
     text = Text(picture.title, style="bold").append("\n\n", style="")
     text.append_text(canvas.text())
-    if "removed" in picture.legend:
-        text.append("\n\n╌ removed", style="dim").append("   ").append("━ added", style="bold yellow")
+    marks: tuple[tuple[Presence, str], ...] = (("removed", "╌"), ("added", "━"))
+    known = [(f"{sign} {state}", state) for state, sign in marks if state in picture.legend]
+    for number, (told, state) in enumerate(known):
+        text.append("   " if number else "\n\n").append(told, style=_STYLES[state])
     return text
 
 

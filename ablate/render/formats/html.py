@@ -58,14 +58,17 @@ table.answer :is(tr.group, small.narrow) { display: none; }
 table.answer small { font-size: 0.8rem; opacity: 0.8; }
 @media (max-width: 900px) { table.answer code, table.answer .wide { display: none; } }
 @media (max-width: 640px) {
-    table.answer td { height: 36px; }
-    table.answer :is(th, td) { padding: 0.1rem 0.2rem; }
-    table.answer :is(.verdict span, em, th img, th svg) { display: none; }
-    table.answer tr.group { display: table-row; }
+    table.answer :is(thead, tbody, tr.group) { display: block; }
+    table.answer tr { display: grid; grid-template-columns: 1.2rem 1fr auto; align-items: baseline; padding: 0.3rem 0;
+        border-bottom: 1px solid rgba(128, 140, 155, 0.3); }
+    table.answer tr :is(th, td) { height: auto; padding: 0.1rem 0; border: 0; }
+    table.answer td[colspan] { grid-column: 1 / -1; padding-top: 0.6rem; }
+    table.answer :is(.verdict span, em) { display: none; }
     table.answer tr.group em { display: inline; font-style: normal; }
     table.answer small { display: block !important; }
     table.answer th.verdict { font-size: 0; }
-    table.answer td.interval :is(img, svg) { width: 110px; }
+    table.answer .interval { grid-column: 1 / -1; }
+    table.answer .interval :is(img, svg) { width: 100%; height: auto; margin: -0.25rem 0; }
 }
 """
 """The style of `verdict_table`; narrow screens show fewer columns."""
@@ -451,7 +454,7 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
         notes = [f"from {path.titles.get(one.parent, one.parent)}"] * (len(origins) > 1)
         if one.on_path and one.standing.variant in fresh:
             seeds = plural(fresh[one.standing.variant].difference.n, "fresh seed")
-            notes.append(f"on {seeds}; {write(span(one, chose=True).difference)} on those that chose")
+            notes.append(f"on {seeds}; {write(span(one, chose=True).difference)} on the seeds that chose it")
         notes += _said_before(number, one, word, path)
         told = "".join(f" <small>{escape(note)}</small>" for note in notes)
         ends = interval_words(of.low, of.high, path.margin, decimals)
@@ -487,7 +490,7 @@ def _said_before(number: int, one: Removal, word: str, path: RemovalPath) -> lis
         return []
     same = (other for other in path.rounds[number - 2] if (other.switch, other.setting) == (one.switch, one.setting))
     said = [removal_outcome(other, path)[0] for other in same]
-    return [f"{was} in round {number - 1}, beside {path.steps[number - 2].words}" for was in said if was != word]
+    return [f"{was} in round {number - 1}, with {path.steps[number - 2].words} in place" for was in said if was != word]
 
 
 def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callable[[str], str] = str) -> str:
@@ -551,10 +554,7 @@ def _marked(drawn: Look, word: str, tag: str = "span") -> str:
 
 
 def _scale(axis: Axis, ink: str, embed: Callable[[str], str]) -> str:
-    at = f"±{axis.margin:g}" if axis.both else f"{axis.worse * axis.margin:g}"
-    marks = ["│ = 0", f"┊ = {at}"][:: axis.worse]
-    narrow = f'<small class="narrow">{" &ensp; ".join(marks)}</small>'
-    return f'<span aria-label="0 and the margin {axis.margin:g}">{embed(axis_svg(axis, ink))}</span>{narrow}'
+    return f'<span aria-label="0 and the margin {axis.margin:g}">{embed(axis_svg(axis, ink))}</span>'
 
 
 def _forest(
