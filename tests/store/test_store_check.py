@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import sqlite3
@@ -251,6 +252,27 @@ def test_a_row_that_cannot_be_read_counts_as_failed_and_names_the_way_out(store:
         assert known == ["key", "state", "reason", "attempts", "unreadable"]
         with pytest.raises(StoreError, match=r"cannot be read; got .*ablate check-store"):
             opened.trial(lost[0].key)
+
+
+def test_a_curve_with_a_point_that_cannot_be_read_is_no_curve(store: Path) -> None:
+    keys = [digest(("baseline", seed)) for seed in range(2)]
+    change(store, f"UPDATE curves SET tokens = -1 WHERE step > 0 AND trial_key = '{keys[0]}'")
+    with open_store(store, create=False) as opened, warnings.catch_warnings(action="ignore"):
+        curves = opened.curves(keys)
+    assert [bool(curves.get(key)) for key in keys] == [False, True]
+
+
+def test_reading_takes_at_most_a_minute_and_writing_as_long_as_it_needs(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+    with open_store(store) as opened:
+        monkeypatch.setattr("ablate.store.database.limit_reading", lambda connection, seconds: limits.append(seconds))
+        opened.trials([digest(("baseline", 0))])
+        assert {*limits} == {60}
+        limits.clear()
+        opened.record_outcome(outcome("baseline", 0), HERE)
+        assert math.inf in limits
 
 
 @pytest.mark.parametrize("column", ["question", "source"])
