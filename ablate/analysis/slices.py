@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ablate.analysis.changes import setting_titles
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import main_part
 from ablate.metrics import INITIAL, INSIDES, STACKS, at_length, inside_name, split_length
@@ -67,6 +68,13 @@ def axis_value(variant: VariantRecord, axis: str) -> float | None:
 def is_logarithmic(values: tuple[float, ...]) -> bool:
     """Whether ascending values are better seen on a logarithmic scale: above 0, and over a range of 8 or more."""
     return values[0] > 0 and values[-1] >= 8 * values[0]
+
+
+def linear_axes(record: StudyRecord) -> set[str]:
+    """Titles of the parameters that a search draws evenly, not by their logarithms."""
+    ranges = record.space.get("design", {}).get("ranges", {})
+    titles = setting_titles([*record.space.get("switches", {}), *ranges])
+    return {titles[path] for path, of in ranges.items() if not of.get("log")}
 
 
 def crosses(variants: Sequence[VariantRecord], switches: Mapping[str, tuple[str, ...]], axes: Sequence[str]) -> bool:

@@ -167,19 +167,15 @@ def _live(study: str, wish: Wish) -> None:
         if by_variant:
             show_headline(told)
         said = "Dashed: the baseline. " * bool(beside) + f"Dotted: worse by the margin {told.margin:g}. " * bool(margin)
-        if said := said + where_panels_begin(bands):
-            st.caption(escape(said))
+        said = f"Line: mean over seeds, ending at the number; band: {SPREADS[wish.spread]}. {said}"
+        if bounds:
+            said += f"Δ: difference of {study_report.metric} from the baseline, with ≤ or ≥ its 95 % bound. "
+        st.caption(escape(said + where_panels_begin(bands)))
         with st.container(key="panels"):
             chart(partial(draw, width=page_width()), "apart", _alt(groups, wish))
-        said = f"A line is the mean over seeds, its band {SPREADS[wish.spread]}; the number is where it ends."
-        if bounds:
-            said += (
-                f" Δ: by how much {study_report.metric} differs from the baseline; with ≤ or ≥ the 95 % bound on that."
-            )
-        st.caption(escape(said))
         shown = [name for name in wish.variants if titles[name] in verdicts]
         if links := ", ".join(evidence_link(titles[name], at_task(name, wish.task)) for name in shown):
-            st.markdown(f"Evidence: {links}")
+            st.markdown(f"What each verdict rests on: {links}")
     else:
         draw = partial(_figure, record, groups, wish, titles)
         _picked(chart(draw, "curves", _alt(groups, wish), picks=True), wish.task, titles)

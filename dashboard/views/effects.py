@@ -15,7 +15,7 @@ from ablate.analysis.effects import EffectRow, StudyEffects, setting_means
 from ablate.analysis.headline import average_sentence, pair_sentences, shows_effects
 from ablate.analysis.numbers import MISSING, decimals_for, fixed
 from ablate.analysis.runs import VariantRuns
-from ablate.analysis.slices import axis_value, varies
+from ablate.analysis.slices import axis_value, linear_axes, varies
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice, positions
 from ablate.render.figures.effects import (
     MOST_CELLS,
@@ -75,7 +75,11 @@ VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 def show() -> None:
     """Draw the page."""
     study = begin_page("Effects")
-    view = st.segmented_control("Show", VIEWS, default=_first(study), key="show", bind="query-params", required=True)
+    first = _first(study)
+    if is_narrow():  # which has no room for all of them in a row
+        view = st.selectbox("Show", VIEWS, index=VIEWS.index(first), key="show", bind="query-params")
+    else:
+        view = st.segmented_control("Show", VIEWS, default=first, key="show", bind="query-params", required=True)
     st.fragment(_live, run_every=every(study))(study, view)
 
 
@@ -307,8 +311,9 @@ def _parallel(study: str) -> None:
     numeric = [name for name in settings
                if all(pd.isna(value) or _number(value) is not None for value in shown[name])]  # fmt: skip
     shown = shown.assign(**{name: pd.to_numeric(shown[name]) for name in numeric})
-    label = "rank" if numeric == settings or (is_narrow() and across) else "variant"
-    if label == "rank":  # the settings say all that a name says
+    told = bool(numeric) and not shown.duplicated(subset=settings).any()  # the settings say all that a name says
+    label = "rank" if told or (is_narrow() and across) else "variant"
+    if label == "rank":
         places = (f"{place}" for place in range(1, len(shown) + 1))
         shown["variant"] = ["baseline" if name == study_record.baseline else next(places) for name in shown["name"]]
     shown = shown.rename(columns={"variant": label})
@@ -325,6 +330,7 @@ def _parallel(study: str) -> None:
         height="content" if len(shown) <= MOST_WHOLE else "auto",
     )  # fmt: skip
     st.caption("The baseline, then the others by the mean of the drawn seeds, which is not a verdict.")
+    show_next_steps(results.answer(study))
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
 
 
@@ -385,7 +391,10 @@ def parallel(
             numbers if are_numbers else [None if value is None else str(value) for value in values]
         )
     marked = [place for place, name in enumerate(table["name"]) if name == study_record.baseline]
-    return draw_parallel(columns, last, palette, list(table["variant"]), wide=marked, best=best, down=down, width=width)
+    linear = linear_axes(study_record)
+    return draw_parallel(
+        columns, last, palette, list(table["variant"]), wide=marked, best=best, down=down, width=width, linear=linear
+    )
 
 
 def _number(value: object) -> float | None:
@@ -428,4 +437,5 @@ def _parallel_caption(table: pd.DataFrame) -> str:
     lost = int((table["diverged"] > 0).sum())
     paper = "pale" if dark() else "dark"
     said = f"A line for each of {len(table)} variants, {paper} where it is best; {'white' if dark() else 'black'}: the "
-    return f"{said}baseline, orange: the best of the others{f', dashed: {lost} diverged' if lost else ''}."
+    said += f"baseline, orange: the best of the others with the seeds drawn{f', dashed: {lost} diverged' * bool(lost)}."
+    return said

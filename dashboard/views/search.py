@@ -17,7 +17,7 @@ from ablate.analysis.changes import setting_names, setting_titles, variant_title
 from ablate.analysis.numbers import counted, fixed
 from ablate.analysis.runs import baselines_of
 from ablate.analysis.search import best_confirmed, search_words, seed_pairs
-from ablate.analysis.slices import is_logarithmic, switch_settings, varied_values
+from ablate.analysis.slices import is_logarithmic, linear_axes, switch_settings, varied_values
 from ablate.analysis.why import why
 from ablate.render.figures.axes import near_range
 from ablate.render.figures.curves import draw_bands
@@ -25,7 +25,7 @@ from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, ma
 from ablate.render.formats.html import group_mark
 from ablate.store import StudyRecord, TrialRecord, TrialState
 from dashboard.shared.evidence import show_headline, table
-from dashboard.shared.exports import chart, export, figure_files
+from dashboard.shared.exports import chart, export, figure_files, is_narrow
 from dashboard.shared.frame import begin_page, link
 from dashboard.shared.results import (
     answer,
@@ -158,14 +158,16 @@ def draw_seed_differences(
     return layers(
         [
             *margin_marks(margin, "x"),
-            mark("text", [{"name": "baseline"}], {"x": {"datum": 0}, "text": {"field": "name"}}, y=0, dy=-3,
+            mark("text", [{"name": "baseline"}], {"x": {"datum": 0}, "text": {"field": "name"}}, y=0, dy=-8,
                  baseline="bottom", align="right" if margin > 0 else "left", dx=-3 if margin > 0 else 3),
             mark("rule", spans, {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y}, strokeWidth=3,
                  color=word.colour),
             mark("point", single, {"x": x, "y": y, "tooltip": tip}, size=60, color=palette.grey, shape="circle"),
             mark("point", rows[-1:], {"x": x, "y": y, "tooltip": tip}, size=120, color=word.colour, shape=word.mark),
-            *(mark("text", of, {"x": x, "y": y, "text": {"field": "said"}}, align="center", dy=-10, fontWeight=weight)
-              for of, weight in ((single, "normal"), (rows[-1:], "bold"))),
+            *(mark("text", of, {"x": x, "y": y, "text": {"field": "said"}}, align="center", dy=-10, fontWeight=weight,
+                   **halo)
+              for of, weight in ((single, "normal"), (rows[-1:], "bold"))
+              for halo in ({"stroke": palette.ground, "strokeWidth": 4}, {})),
         ],
         32 * len(rows),
     )  # fmt: skip
@@ -351,10 +353,11 @@ def _pair(study: str, record: StudyRecord, trials: tuple[SearchTrial, ...]) -> N
         varied = numbers  # categories have no distances to draw
     st.header("Two parameters", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        first = st.selectbox("Parameter", varied, key="one", bind="query-params", width=280)
+        wide = 165 if is_narrow() else 280
+        first = st.selectbox("Parameter", varied, key="one", bind="query-params", width=wide)
         second = st.selectbox("With", [name for name in varied if name != first], key="other", bind="query-params",
-                              width=280)  # fmt: skip
-    linear = {axis for axis, of in _ranges(record).items() if not of.get("log")}
+                              width=wide)  # fmt: skip
+    linear = linear_axes(record)
     draw = partial(draw_pair, done, (str(first), str(second)), metric, linear=linear)
     chart(draw, "pair", f"{metric} over {first} and {second}")
     st.caption(f"{len(done):,} points, each of one trial.")
@@ -364,13 +367,6 @@ def _pair(study: str, record: StudyRecord, trials: tuple[SearchTrial, ...]) -> N
 
 def _is_number(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-def _ranges(record: StudyRecord) -> dict[str, Mapping[str, Any]]:
-    """The ranges of a search, by what their axes are called."""
-    ranges = record.space.get("design", {}).get("ranges", {})
-    titles = setting_titles([*record.space.get("switches", {}), *ranges])
-    return {titles[path]: of for path, of in ranges.items()}
 
 
 def draw_pair(

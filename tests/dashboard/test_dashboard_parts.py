@@ -453,11 +453,15 @@ def test_the_axis_of_a_number_is_ordered_though_the_baseline_has_none() -> None:
         store.add(name, 0, {"val_loss": 3.0})
     record = store.study("a_study")
     drawn = parallel(variant_table(record, read_runs(store, record, "val_loss")), record, None, PAPER)
-    places = {row["line"]: row["at"] for line in marks(drawn, "line") for row in rows(line) if row["axis"] == "rate"}
+    places = {
+        row["line"]: row["at"] for line in marks(drawn, "line") for row in rows(line) if row["axis"] == "rate (log)"
+    }
     assert 0 not in places, "the baseline has no rate"
     high, low, middle = (places[line] for line in (1, 2, 3))
     assert low < middle < high
-    told = {row["text"]: row["at"] for unit in marks(drawn, "text") for row in rows(unit) if row["axis"] == "rate"}
+    told = {
+        row["text"]: row["at"] for unit in marks(drawn, "text") for row in rows(unit) if row["axis"] == "rate (log)"
+    }
     assert sorted(told, key=told.__getitem__) == ["0.001", "0.01", "0.03"]
 
 

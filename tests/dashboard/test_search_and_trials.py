@@ -113,11 +113,11 @@ def test_a_search_leads_with_its_best_point_on_fresh_seeds_pair_by_pair(confirme
 
 def test_what_no_fresh_seed_has_tried_is_a_click_away_from_the_answer(confirmed: Path, shown: Shown) -> None:
     page = shown("answer", confirmed, study="found")
-    (judged,) = (one.proto.body for one in page.get("html") if '<table class="answer"' in one.proto.body)
+    (judged,) = (one.proto.body for one in page.get("html") if '<table class="answer' in one.proto.body)
     assert "why=norm%3Dnone" in judged
     assert "why=norm%3Drms" not in judged
     page = shown("answer", confirmed, study="found", unproven="true")
-    _, opened = (one.proto.body for one in page.get("html") if '<table class="answer"' in one.proto.body)
+    _, opened = (one.proto.body for one in page.get("html") if '<table class="answer' in one.proto.body)
     assert "why=norm%3Drms" in opened
 
 
@@ -436,7 +436,7 @@ def test_compared_sides_have_one_name_and_a_sentence_says_what_was_found(tmp_pat
     assert len(told) == 2
     assert re.fullmatch(r"the norm: must stay, worse by at least [\d.]+", told[1])
     assert re.match(r"RMS norm → layer norm: as good, at most [\d.]+ worse", told[0])
-    (forest, *_) = (one.proto.body for one in page.get("html") if '<table class="answer"' in one.proto.body)
+    (forest, *_) = (one.proto.body for one in page.get("html") if '<table class="answer' in one.proto.body)
     words = re.sub(r"<[^>]+>", " ", forest)
     assert re.search(r"must stay.*the norm", words), "as the answer says it, of the part and not of the variant"
     assert "norm=" not in words

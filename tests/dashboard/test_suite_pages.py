@@ -92,7 +92,7 @@ def test_curves_and_comparisons_are_of_one_task(store: Path, shown: Callable[...
     assert "why=mixer%3Dlinear%40task%3Dcopy" in said(page)
     page = shown("compare", store, study="suite", task="recall")
     assert chosen(page, "Sides") == ["baseline", "mixer=linear"]
-    (rows, *_) = (one for one in html(page) if 'class="answer"' in one)
+    (rows, *_) = (one for one in html(page) if 'class="answer' in one)
     assert "why=mixer%3Dlinear%40task%3Drecall" in rows
     assert "<b>+0.4" in rows
     assert "worse" in rows

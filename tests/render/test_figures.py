@@ -190,7 +190,7 @@ def test_maps_have_colour_where_they_are_large() -> None:
 def test_parallel_lines_stand_where_their_values_are() -> None:
     columns = {"norm": ["rms", "none", "rms"], "heads": [1, 4, 7], "val_loss": [2.0, 3.0, None]}
     figure = draw_parallel(columns, "val_loss", PAPER)
-    known, wide, lost = marks(figure, "line")
+    known, _, wide, lost = marks(figure, "line")
     places = [[row["at"] for row in line] for line in (*series(known, "line").values(), *series(lost, "line").values())]
     assert places == [[0.0, 0.0, 0.0], [1.0, 0.5, 1.0], [0.0, 1.0]]
     assert len(places[2]) == 2, "one that diverged reaches no place on the axis of the objective"
@@ -201,7 +201,7 @@ def test_parallel_lines_stand_where_their_values_are() -> None:
                     for halo in (True, False))  # fmt: skip
     assert {row["text"] for row in ticks} == {"rms", "none", "1", "4", "7", "2", "3"}
     near = draw_parallel({"lr": [1.0, 1.3, 1.6, 9.0, 2.0], "loss": [1.0] * 5}, "loss", PAPER, best=4)
-    told = {row["text"] for unit in marks(near, "text") for row in rows(unit) if row["axis"] == "lr"}
+    told = {row["text"] for unit in marks(near, "text") for row in rows(unit) if row["axis"] == "lr (log)"}
     assert told == {"1", "2", "9"}, "both ends and the best, not what is next to it"
     assert (halos, texts[0]["mark"]["stroke"]) == (ticks, "#ffffff"), "no line runs through a label"
     assert figure["layer"].index(texts[0]) > figure["layer"].index(lost)
@@ -211,10 +211,10 @@ def test_parallel_axes_of_a_narrow_page_lie_below_each_other() -> None:
     columns = {"query_key_norm": ["kept", "removed"], "streams": ["a", "b"], "val_loss": [2.0, 3.0]}
     across, down = (draw_parallel(columns, "val_loss", PAPER, wide=[1], down=down) for down in (False, True))
     for figure, axis in ((across, "x"), (down, "y")):
-        thin, wide = marks(figure, "line")
+        thin, rim, wide = marks(figure, "line")
         assert thin["encoding"][axis]["field"] == "axis"
         assert [{row["line"] for row in rows(line)} for line in (thin, wide)] == [{0}, {1}]
-        assert thin["mark"]["strokeWidth"] < wide["mark"]["strokeWidth"]
+        assert thin["mark"]["strokeWidth"] < wide["mark"]["strokeWidth"] < rim["mark"]["strokeWidth"]
         assert [row["order"] for row in rows(thin)] == [0, 1, 2], "a line goes from axis to axis"
 
 
@@ -223,7 +223,7 @@ def test_parallel_lines_end_in_their_names_and_an_outlier_does_not_make_the_othe
     variants = ["baseline", *"abcd", "a name that is longer than an end of a line has room for, which ends so"]
     columns = {"norm": ["rms"] * 6, "val_loss": losses}
     figure = draw_parallel(columns, "val_loss", PAPER, variants, wide=[0], best=1)
-    thin, best, wide = marks(figure, "line")
+    thin, best, _, wide = marks(figure, "line")
     assert [{row["line"] for row in rows(line)} for line in (thin, best, wide)] == [{2, 3, 4, 5}, {1}, {0}]
     assert best["mark"]["strokeWidth"] > wide["mark"]["strokeWidth"], "where they meet both are seen"
     places = {row["value"]: row["at"] for row in rows(thin) if row["axis"] == "val_loss"}

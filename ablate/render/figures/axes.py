@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import quantiles
 from typing import Any
@@ -49,6 +50,8 @@ LETTER, LINE = 6.0, 12
 """Width of a letter and height of a line among parallel axes, in pixels."""
 ROOM_DOWN, STEP_DOWN = 12, 60
 """Letters on a line of a label, and pixels from one axis to the next, where they lie below each other."""
+STOPS = 24
+"""Colours that the last of parallel axes shows."""
 FEW = 6
 """Values of a numeric axis among parallel ones that are all written; of more both ends, and those that stand out."""
 MOST_NAMED = 20
@@ -300,6 +303,7 @@ def draw_parallel(
     best: int | None = None,
     down: bool = False,
     width: float = WIDTH,
+    linear: Collection[str] = (),
 ) -> Spec:
     """Parallel coordinates: an axis for each switch and quantity, a line through them for each variant.
 
@@ -315,16 +319,21 @@ def draw_parallel(
         best: The place of another variant whose line is wide, in a colour of its own.
         down: Whether the axes lie below each other, as a narrow page has room for, instead of side by side.
         width: Of the figure in pixels.
+        linear: Axes that are not logarithmic however far their numbers reach.
     """
     room = ROOM_DOWN if down else max(8, int(width / LETTER / (len(columns) + 1)))
-    titles = [wrapped(name, room, "= _") for name in columns]
+    logs = {name for name, column in columns.items() if name not in linear and _is_logarithmic(column)}
+    titles = [wrapped(f"{name} (log)" if name in logs else name, room, "= _") for name in columns]
     lines = 0 if down else max(title.count("\n") for title in titles)
     if not down:
         titles = ["\n" * (lines - title.count("\n")) + title for title in titles]  # all end above their axes
     low, high, _ = near_range(columns[coloured])
     near = [min(max(v, low), high) if isinstance(v, int | float) else None for v in columns[coloured]]
     drawn = {**columns, coloured: near}
-    places = {title: positions(column) for title, column in zip(titles, drawn.values(), strict=True)}
+    places = {
+        title: positions(column, linear=name not in logs)
+        for title, (name, column) in zip(titles, drawn.items(), strict=True)
+    }
     rows = [
         {"line": line, "axis": title, "order": order, "at": at, "value": near[line],
          "variant": variants[line] if variants else "", "said": str(column[line])}
@@ -342,7 +351,7 @@ def draw_parallel(
         for height, text, line in (
             _ends(column, columns[coloured])
             if name == coloured
-            else _ticks(column, room, APART * (4 if down else 1), stand_out)
+            else _ticks(column, room, APART * (4 if down else 1), stand_out, linear=name not in logs)
         )
     ]
     head = {"grid": False, "title": None, "domain": False, "ticks": False, "labelAngle": 0, "labelOverlap": False,
@@ -363,6 +372,10 @@ def draw_parallel(
     colour = {"field": "value", "type": "quantitative", "scale": scheme | {"reverse": palette.dark}, "legend": None}
     tip = [{"field": key, "title": key} for key in ("variant", "axis", "said")]
     along = {"x": x, "y": y, "detail": {"field": "line"}, "order": {"field": "order"}, "tooltip": tip}
+    stops = [low + (high - low) * step / STOPS for step in range(STOPS + 1)] if low < high else []
+    bar = [at for at in positions(stops, linear=coloured not in logs) if at is not None]
+    scale = [{**last, "at": at, "to": to, "value": value}
+             for value, (at, to) in zip(stops, itertools.pairwise(bar), strict=False)]  # fmt: skip
     lost = [row for row in rows if row["value"] is None]
     known = [row for row in rows if row["value"] is not None]
     others = [of] if (of := [end for end in ends if not end["marked"]]) else []
@@ -370,11 +383,16 @@ def draw_parallel(
         [
             mark("rule", [{"axis": title, "at": 0, "to": 1} for title in titles],
                  {"x": x, "y": y, "x2" if down else "y2": {"field": "to"}}, color=palette.grey),
+            mark("rule", scale, {"x": x, "y": y, "x2" if down else "y2": {"field": "to"}, "color": colour},
+                 strokeWidth=8),
             mark("line", [row for row in known if row["line"] not in (*wide, best)], {**along, "color": colour},
-                 opacity=0.85, strokeWidth=1.6),
+                 opacity=0.75, strokeWidth=1.6),
             None if best is None else mark("line", [row for row in known if row["line"] == best], along,
                                            color=tone[best], strokeWidth=5.5),
-            mark("line", [row for row in known if row["line"] in wide], along, color=palette.ink, strokeWidth=2.8),
+            *(
+                mark("line", [row for row in known if row["line"] in wide], along, color=ink, strokeWidth=thick)
+                for ink, thick in ((palette.ground, 6.5), (palette.ink, 3.5))  # with a rim, as others are dark, too
+            ),
             mark("line", lost, along, color=palette.grey, strokeDash=[3, 3], opacity=0.8) if lost else None,
             *(
                 mark("text", [tick for tick in ticks if _beside(tick, down=down) == place],
@@ -465,24 +483,42 @@ def _words(column: Column) -> list[str]:
     return list(dict.fromkeys(str(value) for value in column if isinstance(value, str)))
 
 
-def _scale(column: Column) -> list[float]:
-    """Its numbers, or their logarithms where they are better seen so."""
-    numbers = _numbers(column)
-    return [math.log10(value) for value in numbers] if is_logarithmic(tuple(sorted(set(numbers)))) else numbers
+def _is_logarithmic(column: Column) -> bool:
+    numbers = tuple(sorted(set(_numbers(column))))
+    return bool(numbers) and not _words(column) and is_logarithmic(numbers)
 
 
-def positions(column: Column) -> list[float | None]:
-    """The place of each value between 0 and 1; None for a missing value."""
+def positions(column: Column, *, linear: bool | None = None) -> list[float | None]:
+    """The place of each value between 0 and 1; None for a missing value.
+
+    Args:
+        linear: Whether not by logarithms; None: where numbers are not better seen so.
+    """
     if words := _words(column):
         room = max(1, len(words) - 1)
         return [words.index(value) / room if isinstance(value, str) else None for value in column]
-    scaled = iter(_scale(column))
-    low, high = min(_scale(column), default=0.0), max(_scale(column), default=1.0)
-    width = (high - low) or 1.0
-    return [(next(scaled) - low) / width if isinstance(v, int | float) and v == v else None for v in column]
+    logarithmic = _is_logarithmic(column) if linear is None else not linear
+    scaled = [math.log10(value) for value in _numbers(column)] if logarithmic else _numbers(column)
+    low, high = min(scaled, default=0.0), max(scaled, default=1.0)
+    width, places = (high - low) or 1.0, iter(scaled)
+    return [(next(places) - low) / width if isinstance(v, int | float) and v == v else None for v in column]
 
 
-def _ticks(column: Column, room: int, apart: float, stand_out: Sequence[int]) -> list[tuple[float, str, int | None]]:
+def _round_values(low: float, high: float, *, linear: bool) -> list[float]:
+    """Round numbers between two others: powers of ten before 2 and 5 times these, or multiples of one step."""
+    if not linear:
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        rounded = [times * 10.0**power for times in (1, 2, 5) for power in powers]
+    else:
+        unit = 10.0 ** math.floor(math.log10((high - low) / 4))
+        step = next(times * unit for times in (1, 2, 5, 10) if times * unit * 4 >= high - low)
+        rounded = [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return [value for value in rounded if low < value < high]
+
+
+def _ticks(
+    column: Column, room: int, apart: float, stand_out: Sequence[int], *, linear: bool
+) -> list[tuple[float, str, int | None]]:
     """What is written beside an axis: every word, in lines of `room` letters, or values that are so far `apart`.
 
     Args:
@@ -494,13 +530,18 @@ def _ticks(column: Column, room: int, apart: float, stand_out: Sequence[int]) ->
     if words := _words(column):
         shown = [wrapped(word.replace("_", " "), room) for word in words]
         return [(place / max(1, len(words) - 1), word, None) for place, word in enumerate(shown)]
-    places = positions(column)
+    places = positions(column, linear=linear)
     of_lines = {line: (place, value) for line, (place, value) in enumerate(zip(places, column, strict=True))
                 if place is not None and isinstance(value, int | float)}  # fmt: skip
     known = sorted(set(of_lines.values()))
     ticks: dict[float, tuple[float, int | None]] = {}
     marked = [(*of_lines[line], line) for line in stand_out if line in of_lines]
     others = [(*of, None) for of in (known[0], known[-1], *(known if len(known) <= FEW else []))] if known else []
+    if len(known) > FEW:
+        low, high = known[0][1], known[-1][1]
+        rounded = _round_values(low, high, linear=linear)
+        at = positions([low, high, *rounded], linear=linear)[2:]
+        others += [(place, value, None) for place, value in zip(at, rounded, strict=True) if place is not None]
     for place, value, line in (*others[:2], *marked, *others[2:]):
         if all(abs(place - other) > apart for other in ticks):
             ticks[place] = value, line

@@ -58,17 +58,21 @@ table.answer :is(tr.group, small.narrow) { display: none; }
 table.answer small { font-size: 0.8rem; opacity: 0.8; }
 @media (max-width: 900px) { table.answer code, table.answer .wide { display: none; } }
 @media (max-width: 640px) {
-    table.answer :is(thead, tbody, tr.group) { display: block; }
-    table.answer tr { display: grid; grid-template-columns: 1.2rem 1fr auto; align-items: baseline; padding: 0.3rem 0;
-        border-bottom: 1px solid rgba(128, 140, 155, 0.3); }
-    table.answer tr :is(th, td) { height: auto; padding: 0.1rem 0; border: 0; }
-    table.answer td[colspan] { grid-column: 1 / -1; padding-top: 0.6rem; }
+    table.answer td { height: 36px; }
+    table.answer :is(th, td) { padding: 0.1rem 0.2rem; }
     table.answer :is(.verdict span, em) { display: none; }
+    table.answer tr.group { display: table-row; }
     table.answer tr.group em { display: inline; font-style: normal; }
     table.answer small { display: block !important; }
     table.answer th.verdict { font-size: 0; }
-    table.answer .interval { grid-column: 1 / -1; }
-    table.answer .interval :is(img, svg) { width: 100%; height: auto; margin: -0.25rem 0; }
+    table.forest :is(thead, tbody, tr.group) { display: block; }
+    table.forest tr { display: grid; grid-template-columns: minmax(1.2rem, auto) 1fr auto; align-items: baseline;
+        column-gap: 0.3rem; padding: 0.3rem 0;
+        border-bottom: 1px solid rgba(128, 140, 155, 0.3); }
+    table.forest tr :is(th, td) { height: auto; padding: 0.1rem 0; border: 0; }
+    table.forest td[colspan] { grid-column: 1 / -1; padding-top: 0.6rem; }
+    table.forest .interval { grid-column: 1 / -1; }
+    table.forest .interval :is(img, svg) { width: 100%; height: auto; margin: -0.25rem 0; }
 }
 """
 """The style of `verdict_table`; narrow screens show fewer columns."""
@@ -587,7 +591,7 @@ def _forest(
             body += f'<tr class="{"" if headed else "group"}"><td colspan="{len(kinds)}">{heading}</td></tr>'
         body += "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
     head = f"<thead><tr>{line(('verdict', words, titles[0], scale, *titles[1:]), 'th')}</tr></thead>"
-    return f'<table class="answer" aria-label="{told}">{head}<tbody>{body}</tbody></table>'
+    return f'<table class="answer forest" aria-label="{told}">{head}<tbody>{body}</tbody></table>'
 
 
 def group_mark(key: GroupKey) -> str:
