@@ -154,18 +154,6 @@ class StudyEffects:
             rows, key=lambda row: (row.name not in self.asked, self.side(row) == "undecided", -abs(row.estimate))
         )
 
-    def pairs(self) -> list[EffectRow]:
-        """The interactions in the order of a reader, each followed by those that are confounded with it."""
-        settings = {row.name: row.settings[0] for row in self.main}
-        found = []
-        for row in self.ranked(self.interactions):
-            for name in (row.name, *row.aliases):
-                parts = name.split(":")
-                if len(parts) == 2 and settings.keys() >= {*parts}:
-                    others = tuple(one for one in (row.name, *row.aliases) if one != name)
-                    found.append(replace(row, settings=tuple(settings[part] for part in parts), aliases=others))
-        return found
-
     def is_worse(self, change: float) -> bool:
         """Whether a change of the metric is for the worse."""
         return change > 0 if self.direction == "minimize" else change < 0

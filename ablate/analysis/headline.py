@@ -236,7 +236,9 @@ def average_sentence(effects: StudyEffects, so_far: str = "") -> str:
             else f"{len(of)} of {len(rows)}"
         )
         named = len(of) <= MOST_NAMED and (side != "undecided" or len(of) == 1)
-        return f"{listed(names) if named else rest} {'is' if len(of) == 1 else 'are'} {side}"
+        alike = side == "as good" and named and effects.removes(*of)
+        than = (" as keeping it" if len(of) == 1 else " as keeping them") * alike
+        return f"{listed(names) if named else rest} {'is' if len(of) == 1 else 'are'} {side}{than}"
 
     return f"On average{so_far}, {'; '.join(said(side, of) for side, of in known.items())}."
 
@@ -259,9 +261,9 @@ def pair_sentences(effects: StudyEffects) -> Iterator[str]:
         which = plural(len(found), "other pair") if asked else f"{len(found)} of {pairs}"
         yield f"{least}{which} interact{'s' * (len(found) == 1)}{told}."
     elif not asked and all(effects.side(row) == "undecided" for row in others):
-        sums = f"; the combinations trained show them only as {len(others)} sums of two"
         confounded = 2 * len(others) == number_of_pairs(effects)
-        yield f"Whether any of {pairs} interacts by more than the margin is undecided{sums * confounded}."
+        apart = f": the combinations trained cannot tell {len(others)} of them from the other {len(others)}"
+        yield f"Whether any of {pairs} interacts is undecided{apart * confounded}."
     elif not asked:
         yield f"No pair of {number_of_pairs(effects)} is known to interact."
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from ablate.analysis.answer_rows import compared_rows, included, lost_its_pairs, removed_settings
 from ablate.analysis.effects import NO_REPLACEMENT, EffectRow, StudyEffects
-from ablate.analysis.headline import shows_effects
+from ablate.analysis.headline import number_of_pairs, shows_effects
 from ablate.analysis.ladder import next_rung
 from ablate.analysis.numbers import few, listed, new_part, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
+from ablate.analysis.slices import factors_of
 from ablate.spec.paths import longer
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.effects import narrowing
@@ -22,6 +23,8 @@ from ablate.store.records import TrialState
 
 LONGER = 4
 """How many times as long models that have learnt too little are to be trained."""
+MOST_COMBINATIONS = 32
+"""Combinations up to which it is a step to train all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
         return (_longer(report, LONGER, "no model has learnt enough to be compared"),)
     found = (
         _failed_trials,
+        _all_combinations,
         _narrower_effects,
         _more_seeds,
         _further_looks,
@@ -105,7 +109,7 @@ def _narrower_effects(report: StudyReport) -> Iterator[NextStep]:
         return
     groups = {
         "undecided change": effects.main,
-        "sum" if any(row.aliases for row in effects.interactions) else "pair": effects.interactions,
+        "pair": [row for row in effects.interactions if not row.aliases],  # no seeds tell the others apart
     }
     undecided = {
         kind: found for kind, rows in groups.items() if (found := [row for row in rows if _is_open(effects, row)])
@@ -116,17 +120,42 @@ def _narrower_effects(report: StudyReport) -> Iterator[NextStep]:
         purpose = f"trains every combination with {plural(seeds, 'more seed')}"
         if seeds > 1 and report.rule.schedule is None:
             share = narrowing(seeds)
-            decided = [
-                f"{sum(not _is_open(effects, row.narrowed(share)) for row in rows) or 'none'} of "
-                f"{plural(len(rows), kind)}"
+            many = {
+                kind: sum(not _is_open(effects, row.narrowed(share)) for row in rows)
                 for kind, rows in undecided.items()
-            ]
+            }
+            if not any(many.values()) and _other_combinations(report):
+                return
+            decided = [f"{many[kind] or 'none'} of {plural(len(rows), kind)}" for kind, rows in undecided.items()]
             purpose += f", which would decide {listed(decided)} if noise and estimates stay as they are"
         else:
-            many = [plural(len(rows), kind) for kind, rows in undecided.items()]
-            purpose += f", which narrows the intervals of {listed(many)}"
+            known = [plural(len(rows), kind) for kind, rows in undecided.items()]
+            purpose += f", which narrows the intervals of {listed(known)}"
         arguments = ("resume", report.record.name, "--seeds", str(2 * seeds))
         yield NextStep(arguments, purpose, seeds * math.fsum(trained) or None)
+
+
+def _all_combinations(report: StudyReport) -> Iterator[NextStep]:
+    """The combinations that a fraction left out, where it cannot tell pairs of settings apart."""
+    if (others := _other_combinations(report)) and report.effects is not None:
+        every = others + len(report.variants)
+        pairs = plural(number_of_pairs(report.effects), "pair")
+        purpose = f"trains the other {others} of {every} combinations, in a study of its own: tells the {pairs} apart"
+        trained = math.fsum(row.seconds for row in report.variants)
+        yield NextStep(
+            ("resume", report.record.name, "--design", "grid"), purpose, trained * others / (every - others) or None
+        )
+
+
+def _other_combinations(report: StudyReport) -> int:
+    """How many combinations a study with confounded pairs left out; 0 if it is no step to train them."""
+    effects, space = report.effects, report.record.space
+    fits = not (report.record.traits.chooses or space.get("tune") or space.get("tuned") or report.scaling)
+    if effects is None or not fits or effects.axes or not isinstance(space.get("design", {}).get("seeds"), int):
+        return 0
+    every = math.prod(map(len, factors_of(report.record).switches.values()))
+    aliased = any(row.aliases for row in effects.interactions)
+    return every - len(report.variants) if aliased and every <= MOST_COMBINATIONS else 0
 
 
 def _is_open(effects: StudyEffects, row: EffectRow) -> bool:

@@ -6,7 +6,7 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +26,7 @@ from ablate.analysis.ladder import Climbs
 from ablate.analysis.numbers import MISSING, fixed, new_part, plural
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, baselines_of
+from ablate.analysis.scaling import main_part
 from ablate.analysis.search import what_best_has
 from ablate.analysis.trivial import RULES
 from ablate.analysis.why import why
@@ -258,7 +259,7 @@ MOST_LIMITS = 2
 """What limits an answer that is shown above it; its checks have all."""
 
 
-_NUMBERS = re.compile(r" \((?:at \w+ )?[+-]\d[^()]*\)")
+_NUMBERS = re.compile(r" \([+-]\d[^()]*\)")
 
 
 def show_sentence(study_report: StudyReport) -> None:
@@ -275,12 +276,26 @@ def show_sentence(study_report: StudyReport) -> None:
     if said := " ".join(filter(None, more_said)):
         st.markdown(prose(said))
     searched = best and any(row.confirmed for row in study_report.variants)
-    limits = [line.text for line in answer.trust if line.level != "ok" and not (searched and line.key == "selected")]
+    limits = [
+        line.text + _without_what(study_report, line.variants)
+        for line in answer.trust
+        if line.level != "ok" and not (searched and line.key == "selected")
+    ]
     if limits:
         more = f"; {len(limits) - MOST_LIMITS} more in the checks" if len(limits) > MOST_LIMITS else ""
         said = "; ".join(limits[:MOST_LIMITS])
         rules = " ".join(f"{name.capitalize()}: {rule}." for name, rule in RULES.items() if name in said)
         st.markdown(f":orange[:material/warning:] {prose(said)}{more}", help=rules or None)
+
+
+def _without_what(study_report: StudyReport, names: Collection[str]) -> str:
+    """The setting of an effect that exactly these variants have, in words; empty if there is none."""
+    effects, variants = study_report.effects, main_part(study_report.record).variants
+    for row in effects.main if effects is not None and shows_effects(study_report) else ():
+        having = {variant.name for variant in variants if set(variant.settings.items()) >= set(row.settings)}
+        if names and having == {*names}:
+            return f", all those with {effects.titles[row.name]}"
+    return ""
 
 
 def show_answer(study_report: StudyReport, picture: Callable[[], None] = lambda: None) -> None:

@@ -32,7 +32,7 @@ from ablate.render.figures.axes import (
     slice_panels,
 )
 from ablate.render.figures.curves import MOST_PANELS, course_panels, rows_with_course
-from ablate.render.figures.effects import draw_means, draw_sides, how_to_read_means, how_to_read_sides
+from ablate.render.figures.effects import changes_by_first, draw_means, draw_sides, how_to_read_means, how_to_read_sides
 from ablate.render.figures.laws import draw_laws, has_laws
 from ablate.render.figures.profile import SCORE, Form, how_to_read, matrix, matrix_key, matrix_note, profile
 from ablate.render.figures.style import Palette
@@ -167,8 +167,10 @@ def _trials_of_effects(study: str) -> None:
             st.caption(prose(how_to_read_means(effects)))
     elif all(setting_means(record, runs, row) for row in effects.main):
         alt = "; ".join(f"{effects.titles[row.name]} {row.estimate:+.3f}" for row in effects.ranked(effects.main))
+        trials = trials_by_effect(record, runs, effects)
+        st.markdown(prose(changes_by_first(effects, trials)))
         with st.container(key="panels-sides"):
-            draw = partial(draw_sides, effects, trials_by_effect(record, runs, effects), width=page_width())
+            draw = partial(draw_sides, effects, trials, width=page_width())
             chart(draw, "sides", f"{effects.metric} of each trial with and without each change: {alt}")
         st.caption(prose(how_to_read_sides(effects)))
 

@@ -172,15 +172,12 @@ def _interactions(study: str) -> None:
     rows = effects.ranked(effects.interactions)
     _headline(study, " ".join(pair_sentences(effects)), effects, effects.interactions)
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
-    if confounded := any(row.aliases for row in rows):
-        st.markdown(
-            "Where a row says *or*, the interactions of both pairs are added up. More seeds cannot separate them; "
-            "`design: {kind: fractional, resolution: V}` does."
-        )
+    if any(row.aliases for row in rows):
+        st.markdown("A row that says *or* has the sum of what both pairs do; more seeds cannot separate them.")
     show_effects(replace(effects, main=()), MOST_ROWS)
-    if shows_effects(report(study)) and not confounded:
+    if shows_effects(report(study)):
         show_next_steps(results.answer(study))
-    pairs = effects.pairs()[:MOST_MEANS]
+    pairs = rows[:MOST_MEANS]
     found = {row.name: setting_means(*results.compared(study), row) for row in pairs}
     means = {name: of for name, of in found.items() if of}
     if draws_pairs(effects) and len(rows) > len(means):

@@ -212,8 +212,6 @@ LEAST_MEANS = 300
 """Pixels of a panel of means."""
 DODGE = 4
 """Pixels by which the two lines of a pair are moved aside, so that their intervals do not cover each other."""
-SECOND = ("with the second part", "without the second part")
-"""What the lines of all panels are where every pair is of two removed parts."""
 SUM = "sum of both"
 """The fourth mean of a pair as it would be without an interaction."""
 
@@ -231,16 +229,13 @@ def draw_means(
         width: Of the figure in pixels.
     """
     shown = [row for row in effects.interactions if row.name in means]
-    together = min((1 + len(row.aliases) for row in shown), default=1)  # pairs of one number stand side by side
-    panels, columns = [], max(1, min(int(width // LEAST_MEANS), together if together > 1 else MOST_MEANS))
+    panels, columns = [], max(1, min(int(width // LEAST_MEANS), len(shown)))
     ends = [end for of in means.values() for one in of.values() for end in (one.mean, one.low, one.high)]
     ends += [(means[row.name][True, True].mean or 0.0) - row.estimate for row in shown]
     known = [end for end in ends if end is not None]
     room = 0.04 * (max(known) - min(known)) or 1.0
-    alike = effects.removes(*shown)
     for row in effects.ranked(shown):
         first, second = (settings_in_words(name) for name in effects.titles[row.name].split(" × "))
-        second = SECOND if alike and len(shown) > 1 else second
         of = means[row.name]
         rows: list[Spec] = [
             {"x": first[active[0]], "line": second[active[1]], "mean": one.mean, "low": one.low, "high": one.high}
@@ -291,7 +286,7 @@ def draw_means(
         look = {"subtitleFont": FONT, "subtitleFontSize": 11, "subtitleColor": palette.ink, "offset": 8}
         title = {"text": effects.parts(row.name), "subtitle": below, **look, **PANEL_TITLE}
         panels.append({"title": title, **size, "layer": drawn})
-    resolved = dict.fromkeys(("color", "strokeDash"), "shared" if alike else "independent")
+    resolved = dict.fromkeys(("color", "strokeDash"), "independent")
     return {"concat": panels, "columns": columns, "resolve": {"scale": resolved, "legend": resolved}}
 
 
@@ -331,7 +326,7 @@ def draw_sides(effects: StudyEffects, trials: Sequence[Trial], palette: Palette,
         axis: Spec = {"tickCount": 5} if place % columns == 0 else {"labels": False, "ticks": False, "domain": False}
         title = effects.metric if place % columns == 0 else None
         y = number("value", title, domain=(min(ends) - room, max(ends) + room), axis={"tickCount": 5, **axis})
-        tone = by_look("of", looks, "color", "shape", legend=decided, columns=1 if width < WIDTH else 2)
+        tone = by_look("of", looks, "color", "shape", legend=decided, orient="top")
         named = f"{wrapped(effects.parts(row.name), PANEL_NAME, ' ')}\n{effects.finding(row)}: {_signed(row, effects)}"
         drawn, means = list[Spec](), _means(values)
         for aside in sorted({one["aside"] for one in values}):
@@ -372,6 +367,27 @@ def how_to_read_sides(effects: StudyEffects) -> str:
     decided = effects.side(effects.ranked(effects.main)[0]) != "undecided"
     dotted = " Dotted: the same for each colour." * (decided and len(effects.main) > 1)
     return f"Each point is a trial; the line joins the means of both sides, whose difference is the Δ.{dotted}{rest}"
+
+
+def changes_by_first(effects: StudyEffects, trials: Sequence[Trial]) -> str:
+    """What the other changes do with each setting of the first effect, in a sentence; empty if that is undecided."""
+    first, *others = effects.ranked(effects.main)[:MOST_SIDES]
+    if not others or effects.side(first) == "undecided":
+        return ""
+    said = []
+    for active, words in enumerate(settings_in_words(effects.titles[first.name])):
+        changes = []
+        for row in others:
+            of = [
+                [value for on, value in trials if on.get(first.name) == bool(active) and on.get(row.name) == changed]
+                for changed in (False, True)
+            ]
+            if not all(of):
+                return ""
+            change = fixed(fmean(of[True]) - fmean(of[False]), decimals_for(effects.margin, []), sign=True)
+            changes.append(f"{effects.titles[row.name]} {change}")
+        said.append(f"{words}: {', '.join(changes)}")
+    return f"Change of the mean {effects.metric} {'; '.join(said)}. These means are no verdicts."
 
 
 def settings_in_words(title: str) -> tuple[str, str]:

@@ -72,6 +72,7 @@ table.answer small { font-size: 0.8rem; opacity: 0.8; }
     table.forest tr :is(th, td) { height: auto; padding: 0.1rem 0; border: 0; }
     table.forest td[colspan] { grid-column: 1 / -1; padding-top: 0.6rem; }
     table.forest .interval { grid-column: 1 / -1; }
+    table.forest td.verdict:empty ~ .interval { display: none; }
     table.forest .interval :is(img, svg) { width: 100%; height: auto; margin: -0.25rem 0; }
 }
 """
@@ -344,10 +345,8 @@ def effects_table(
         (f"{two}, beyond the sum of the two{sign}", effects.ranked(effects.interactions)[:most]),
     ]
     rows_of_all = [row for _, rows in groups for row in rows]
-    reaches = (*FURTHER, 2 * FURTHER[-1])
-    axis = Axis.around(
-        effects.margin, worse, [*map(_span, (not effects.asked and effects.main) or rows_of_all)], reaches, both=True
-    )
+    spans = [*map(_span, (not effects.asked and effects.main) or rows_of_all)]
+    axis = Axis.around(effects.margin, worse, spans, FURTHER[:1], both=True)
     decimals = decimals_for(effects.margin, ())
     write = partial(fixed, decimals=decimals, sign=True)
 
