@@ -209,6 +209,7 @@ class Overview:
 
     Attributes:
         metric: Of its objective.
+        margin: The difference of it that counts; None where nothing is known of it.
         best: The variant with the best mean of the metric over its finished seeds, of those that diverged at none;
             None before any has finished.
         best_value: That mean.
@@ -223,6 +224,7 @@ class Overview:
     """
 
     metric: str
+    margin: float | None
     best: str | None
     best_value: float | None
     simplest: str
@@ -250,6 +252,7 @@ def read_overview(store: StudyReader, name: str) -> Overview:
     simplest = min([report.baseline, *fine], key=lambda row: row.parameters or 0)
     return Overview(
         metric=report.metric,
+        margin=report.margin,
         best=best,
         best_value=means[best] if best is not None else None,
         simplest=simplest.name,

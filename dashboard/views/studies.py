@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,10 +15,10 @@ import streamlit as st
 
 from ablate.analysis.answer_rows import TITLES, GroupKey
 from ablate.analysis.changes import variant_titles
-from ablate.analysis.numbers import count, counted, duration, scaled
+from ablate.analysis.numbers import count, counted, duration, plural, scaled
 from ablate.analysis.status import Overview, read_overview
 from ablate.errors import NotFoundError
-from ablate.render.figures.style import DRAWN_AS, Look, Palette, character
+from ablate.render.figures.style import DRAWN_AS, Palette, character
 from ablate.render.formats.html import data_url
 from ablate.render.interval import outline
 from ablate.store import Mark, StudySummary
@@ -43,16 +44,20 @@ from dashboard.views import Entry
 
 ENTRY = Entry("Studies", ":material/list:", "All studies", 120)
 
-STRIP = 130
+STRIP = 120
 """Width of the picture of a study's verdicts, in pixels."""
-WORDS = {"question": 195, "answer": 370}
+WORDS = {"question": 180, "answer": 300, "setup": 132}
 """Widths of the columns of sentences, in pixels."""
-TALLEST, LONGEST = 84, 220
+TALLEST, LONGEST = 84, 165
 """Pixels of a row of four lines, and characters that they hold."""
-MEANINGS = {"not needed": "not worse by the margin", "needed": "worse by more than the margin"}
-"""What groups have in common that share a mark."""
-CALLED = {"lost": "not compared (trials diverged, failed or were pruned)"}
-"""What groups are called whose names do not say why variants are in them."""
+CALLED: dict[GroupKey, str] = {
+    "can go": "as good (not worse by the margin)",
+    "as good": "as good (not worse by the margin)",
+    "must stay": "worse (by more than the margin)",
+    "worse": "worse (by more than the margin)",
+    "lost": "not compared (trials diverged, failed or were pruned)",
+}
+"""What groups are called whose names do not say what they mean for a variant."""
 LINK = {False: "#005a91", True: "#7cc4f0"}
 """The colours of links, by whether the page is dark: `linkColor` of the themes."""
 HIDDEN = ("best", "simplest", "cost", "trials")
@@ -73,7 +78,7 @@ def show() -> None:
         return
     unknown_study()
     filters = st.expander("Filter", key="filter") if is_narrow() else st.container()
-    search, states, stars = filters.columns([4, 4, 1], vertical_alignment="bottom")
+    search, states, stars = filters.columns([4, 4, 1])
     words = search.text_input(
         "Search", key="find", bind="query-params", placeholder="words of a name or a question, or a tag", live=True
     )
@@ -117,58 +122,62 @@ def _table(words: str, state: str, starred: bool) -> None:
     shown = [(at, study, mark) for at, study, mark in found if _fits(study, mark, words, state)]
     shown = [one for one in shown if not starred or one[2].starred]
     st.caption(f"{len(shown):,} of {len(listed):,} studies, the latest first; a name opens the answer")
-    pages = -(-len(shown) // PAGE)
+    size = PAGE // 2 + 1 if is_narrow() else PAGE
+    pages = -(-len(shown) // size)
     page = 1
     if pages > 1:
         page = int(st.number_input("Page", 1, pages, key="page", bind="query-params", width=140))
-    rows = shown[(page - 1) * PAGE : page * PAGE]
+    rows = shown[(page - 1) * size : page * size]
     if not rows:
         st.info("No study matches these filters.")
         return
-    overviews = [_overview_at(at, study) for at, study, _ in rows]
-    table = pd.DataFrame([_row(*row, overview) for row, overview in zip(rows, overviews, strict=True)])
+    overviews, lines = list[Overview](), list[dict[str, object]]()
+    for at, study, mark in rows:
+        with looking_at(at):
+            overviews.append(_overview(location(), study.name, stamp(study.name)))
+            lines.append(_row(at, study, mark, overviews[-1]))
+    table = pd.DataFrame(lines)
     _legend({key for overview in overviews for key in overview.verdicts})
     names, chosen = [(at, study.name) for at, study, _ in rows], _chosen()
     rows_high = 34 if is_narrow() else min(TALLEST, wrapping(table, WORDS) or 35)
     table["verdicts"] = [strip(groups, rows_high) for groups in table["verdicts"]]
+    current = summary(chosen[1])
     if is_narrow():
         cards([_card(row, *name) for row, name in zip(table.to_dict("records"), names, strict=True)], "Studies")
+    elif current:
+        _details(current)
+        _chooser(table, names, chosen, page, rows_high)
     else:
         _chooser(table, names, chosen, page, rows_high)
-    if current := summary(chosen[1]):
+    if is_narrow() and current:
         _details(current)
     export(table_files("studies", table), "studies")
 
 
 def _legend(found: Collection[GroupKey]) -> None:
     """What the marks of these groups mean."""
-    palette, labels, meanings = Palette(dark()), dict[Look, list[str]](), dict[Look, str]()
-    for key in TITLES:
-        if key in found:
-            look = palette.verdict(DRAWN_AS[key])
-            labels.setdefault(look, []).append(CALLED.get(key, key))
-            meanings[look] = MEANINGS.get(DRAWN_AS[key], "")
-    said = " ".join(
+    palette = Palette(dark())
+    looks = {_called(key): palette.verdict(DRAWN_AS[key]) for key in TITLES if key in found}
+    said = ", ".join(
         f'<span style="white-space: nowrap"><span style="color: {look.colour}">{character(look)}</span> '
-        f"{html.escape(_shared(keys, meanings[look]))}</span>"
-        for look, keys in labels.items()
+        f"{html.escape(told)}</span>"
+        for told, look in looks.items()
     )
     if said:
-        st.html(f"<small>A mark for each variant or average effect: {said}</small>")
+        st.html(f"<small>How many variants, or average effects, are {said}</small>")
 
 
-def _shared(keys: Sequence[str], meaning: str) -> str:
-    """What the mark of these groups says: of several what they have in common, before their names."""
-    said = " or ".join(filter(None, (", ".join(keys[:-1]), keys[-1])))
-    return f"{meaning} ({said})" if meaning and len(keys) > 1 else said
+def _called(key: GroupKey) -> str:
+    """What a verdict calls a variant, whatever the answer calls the part that it is without."""
+    return CALLED.get(key, key)
 
 
 def _card(row: Mapping[Hashable, Any], at: str, study: str) -> Card:
     state = "" if row["state"] == "complete" else f"{row['state']}, {row['trials']} trials"
-    said = " · ".join(filter(None, (row.get("store"), state, row["tags"], f"{row['updated']:%Y-%m-%d}")))
+    said = (row.get("store"), state, row["tags"], row["setup"], f"{row['updated']:%Y-%m-%d}")
     drawn = row["verdicts"] if pd.notna(row["verdicts"]) else ""
-    return Card(f"{row['★']} {study}".strip(), address("answer", **choice(at, study)), (str(row["question"]), said),
-                drawn, str(row["answer"]))  # fmt: skip
+    return Card(f"{row['★']} {study}".strip(), address("answer", **choice(at, study)),
+                (str(row["question"]), " · ".join(filter(None, said))), drawn, str(row["answer"]))  # fmt: skip
 
 
 def _chooser(
@@ -200,14 +209,14 @@ def _chooser(
             "progress": st.column_config.ProgressColumn(
                 "progress", min_value=0, max_value=1, format="percent", width=90
             ),
-            "updated": st.column_config.DatetimeColumn("updated", format="YYYY-MM-DD", width=95),
+            "updated": st.column_config.DatetimeColumn("updated", format="distance", width=95),
             "★": st.column_config.TextColumn(width=30),
             **{name: st.column_config.TextColumn(width=width) for name, width in WORDS.items()},
             "store": st.column_config.TextColumn(width=80),
-            "study": st.column_config.TextColumn(width=180),
-            "state": st.column_config.TextColumn(width=100),
+            "study": st.column_config.TextColumn(width=182),
+            "state": st.column_config.TextColumn(width=85),
             "verdicts": st.column_config.ImageColumn(
-                width=STRIP + 20, help="A mark for each variant, or average effect, that the answer judges"
+                "variants", width=STRIP + 16, help="How many the answer judges so; of some designs, average effects"
             ),
         },
         placeholder="-",
@@ -230,7 +239,7 @@ def _fits(study: StudySummary, mark: Mark, words: str, state: str) -> bool:
 
 def _informative_columns(table: pd.DataFrame) -> list[str]:
     """The columns that are not empty in all rows."""
-    silent = {"★": "", "answer": "", "state": "complete", "progress": 1.0, "left": None, "tags": ""}
+    silent = {"★": "", "answer": "", "setup": "", "state": "complete", "progress": 1.0, "left": None, "tags": ""}
     return [
         name
         for name in map(str, table)
@@ -274,12 +283,7 @@ def _overview(location: str, study: str, at: tuple[object, ...]) -> Overview:
     try:
         return read_overview(store(), study)
     except NotFoundError:
-        return Overview("", None, None, "", None, 0.0, None, None, (), ())
-
-
-def _overview_at(at: str, study: StudySummary) -> Overview:
-    with looking_at(at):
-        return _overview(location(), study.name, stamp(study.name))
+        return Overview("", None, None, None, "", None, 0.0, None, None, (), ())
 
 
 def state_of(study: StudySummary) -> str:
@@ -301,6 +305,7 @@ def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[s
         "verdicts": overview.verdicts,
         "question": study.question,
         "answer": _briefly(overview.headline, 0 if is_narrow() else LONGEST) if ended(study) else "",
+        "setup": _setup(study, overview),
         "state": ", ".join(filter(None, (state_of(study), lost))),
         "progress": settled / study.planned if study.planned else 0.0,
         "trials": f"{settled}/{study.planned}",
@@ -313,6 +318,19 @@ def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[s
     }
 
 
+def _setup(study: StudySummary, overview: Overview) -> str:
+    """What was compared: the data, the size of the baseline, its training and the margin, as far as they are known."""
+    known = record(study.name)
+    baseline = next((one for one in known.variants if one.name == known.baseline), None)
+    if baseline is None:
+        return ""
+    data = str(baseline.spec.get("task", {}).get("data", "")).rpartition(":")[2]
+    steps = baseline.spec.get("training", {}).get("steps")
+    size = f"{count(baseline.parameters)} parameters" if baseline.parameters else ""
+    margin = "" if overview.margin is None else f"margin {overview.margin:g}"
+    return ", ".join(filter(None, (data, size, f"{steps:,} steps" if isinstance(steps, int) and steps else "", margin)))
+
+
 def _briefly(headline: Sequence[str], longest: int) -> str:
     """As many sentences of an answer as fit in a row of this many characters, at least the first."""
     lengths = accumulate(len(sentence) + 1 for sentence in headline)
@@ -320,55 +338,45 @@ def _briefly(headline: Sequence[str], longest: int) -> str:
 
 
 def strip(groups: Sequence[GroupKey], height: int = 34) -> str | None:
-    """The verdicts of a study as a picture: a mark for each, those alike together; None without any.
+    """The verdicts of a study as a picture: the mark of each with how many variants it is on; None without any.
 
     Args:
         groups: Those of an answer that they are in.
         height: Of the row that it fills, in pixels.
     """
-    palette, order = Palette(dark()), list(TITLES)
-    looks = [palette.verdict(DRAWN_AS[key]) for key in sorted(groups, key=order.index)]
-    if not looks:
+    palette, order = Palette(dark()), [*TITLES]
+    counts = Counter(palette.verdict(DRAWN_AS[key]) for key in sorted(groups, key=order.index))
+    if not counts:
         return None
-    step = min(12.0, STRIP / len(looks))
+    step = min(30.0, STRIP / len(counts))
+    width = 6 + step * len(counts) if is_narrow() else STRIP
     marks = "".join(
         f'<path d="{outline(look.mark)}" fill="{look.colour}" '
-        f'transform="translate({8 + (number + 0.5) * step:g} {height / 2:g}) scale({step / 13:g})"/>'
-        for number, look in enumerate(looks)
+        f'transform="translate({10 + place * step:g} {height / 2:g}) scale(0.9)"/>'
+        f'<text x="{17 + place * step:g}" y="{height / 2 + 4.5:g}" font-family="sans-serif" font-size="13" '
+        f'fill="{palette.ink}">{many}</text>'
+        for place, (look, many) in enumerate(counts.items())
     )
-    return data_url(f'<svg xmlns="http://www.w3.org/2000/svg" width="{STRIP + 8}" height="{height}">{marks}</svg>')
+    return data_url(f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height}">{marks}</svg>')
 
 
 def _details(study: StudySummary) -> None:
+    """What is chosen for all pages: what it cost, its best, its mark, and links to its pages."""
     overview = _overview(location(), study.name, stamp(study.name))
     titles = variant_titles(record(study.name))
+    arithmetic = "" if overview.flops is None else f" ({scaled(overview.flops)}FLOP)"
+    facts = [f"{ended(study):,} of {plural(study.planned, 'trial')} ended",
+             f"{duration(overview.seconds)} of training{arithmetic}"]  # fmt: skip
+    if overview.best is not None and overview.best_value is not None:
+        facts.append(f"best {overview.metric} {overview.best_value:.4g}: {titles[overview.best]}")
+    if overview.simplest_parameters is not None:
+        small = f"{count(overview.simplest_parameters)} parameters: {titles[overview.simplest]}"
+        facts.append(f"smallest that is not worse, {small}")
     with st.container(border=True):
-        st.header(escape(study.name), anchor=False)
-        st.markdown(escape(study.question))
-        if ended(study):
-            st.markdown(f"**{prose(' '.join(overview.headline))}**")
-        facts = st.container(horizontal=True)
-        facts.metric("State", state_of(study), width="content")
-        facts.metric("Trials ended", f"{ended(study)} of {study.planned}", width="content")
-        arithmetic = None if overview.flops is None else f"{scaled(overview.flops)}FLOP"
-        facts.metric("Training so far", duration(overview.seconds), arithmetic, delta_color="off",
-                     delta_arrow="off", width="content")  # fmt: skip
-        if overview.best is not None and overview.best_value is not None:
-            facts.metric(
-                f"Best {escape(overview.metric)}", f"{overview.best_value:.4g}", escape(titles[overview.best]),
-                delta_color="off", delta_arrow="off", width="content",
-            )  # fmt: skip
-        if overview.simplest_parameters is not None:
-            facts.metric(
-                "Parameters of the smallest that is not worse", count(overview.simplest_parameters),
-                escape(titles[overview.simplest]),
-                delta_color="off", delta_arrow="off", width="content",
-            )  # fmt: skip
-        if study.pruned:
-            st.caption(f"{study.pruned} trials were pruned: the design ended them early.")
-        if study.diverged or study.failed:
-            st.warning(f"{study.diverged} trials diverged, {study.failed} failed. The page Answer shows where and why.")
-        edit_mark("study", study.name)
-        with st.container(horizontal=True):
+        row = st.container(horizontal=True, vertical_alignment="center")
+        row.markdown(f"Chosen: **{escape(study.name)}**", width="stretch")
+        with row:
             for page, label in (("answer", "Answer"), ("curves", "Curves"), ("compare", "Compare"), ("trial", "Trial")):
                 link(page, label, **{STUDY: study.name})
+        st.caption(prose(f"{'; '.join(facts)}."))
+        edit_mark("study", study.name)
