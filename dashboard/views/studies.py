@@ -374,7 +374,7 @@ def _details(study: StudySummary) -> None:
         facts.append(f"smallest that is not worse, {small}")
     with st.container(border=True):
         row = st.container(horizontal=True, vertical_alignment="center")
-        row.markdown(f"Chosen: **{escape(study.name)}**", width="stretch")
+        row.header(f"Chosen: {escape(study.name)}", anchor=False, width="stretch")
         with row:
             for page, label in (("answer", "Answer"), ("curves", "Curves"), ("compare", "Compare"), ("trial", "Trial")):
                 link(page, label, **{STUDY: study.name})
