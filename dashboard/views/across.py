@@ -194,7 +194,8 @@ def _judged(row: VariantRow | None, metric: str) -> str:
     if not verdict or gap is None or gap.difference is None:
         return verdict
     word, _, reason = verdict.partition(": ")
-    size = f"{fixed(gap.difference, 3, sign=True)} {metric} from its baseline"
+    what = metric.replace("val_loss", "validation loss")
+    size = f"{fixed(gap.difference, 3, sign=True)} {what} from its baseline"
     return f"{word}: {', '.join(filter(None, (size, reason)))}"
 
 
@@ -227,6 +228,13 @@ def finding(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> str:
     last = ", the last that all reach" * any(side.band.x[-1] > at for side in known)
     judged = [side for side in known if side.verdict] if len(known) <= FIRST else []
     said = [f"{side.name}: {re.sub('^(must stay|can go): ', '', side.verdict)}." for side in judged]
+    verdictless = {side.name for side in known if not side.verdict}
+    beside = sorted(one for one in there if one[-1] in verdictless)
+    if judged and len(beside) > 1:
+        ends = with_equal_decimals([mean for mean, *_ in beside])
+        reached = listed(f"{name} {end}" for (*_, name), end in zip(beside, ends, strict=True))
+        lowest_high, highest_low = min(one[2] for one in beside), max(one[1] for one in beside)
+        said.insert(0, f"{reached}: their seeds {'overlap' if highest_low <= lowest_high else 'do not overlap'}.")
     return " ".join(one[0].upper() + one[1:] for one in said) or (
         f"Lowest {LOSSES[loss]} loss at {at:,.4g} {AXES[axis]}{last}: {best}, {values[0]}; next {next_}, {values[1]}"
         f"{', but their seeds overlap' * (low <= high)}."
