@@ -135,8 +135,8 @@ def show_grid(grid: Grid, told: str, links: Sequence[str] = ()) -> None:
         plain_table(grid, told, links)
         return
     found = []
-    rows = zip_longest((row for group in grid.groups for row in group), links, fillvalue="")
-    for (title, *cells), link in rows:
+    rows = [row for group in grid.groups for row in group]
+    for (title, *cells), link in zip(rows, links or [""] * len(rows), strict=True):
         lines = [""]
         for of, cell in zip(grid.titles[1:], cells, strict=True):
             said = f"{of}: {cell}" if cell != MISSING else ""

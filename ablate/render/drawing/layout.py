@@ -40,7 +40,8 @@ def compare(old_name: str, old: BlockSpec, new_name: str, new: BlockSpec) -> Dra
     """Lay a block out beside another: what only the other has is removed, what only it has is added."""
     picture = Drawing(f"{new_name}, compared with {old_name}", {"removed": "removed", "added": "added"})
     drawn = _lay_out(picture, Slots(old, new), new.arrangement, "")
-    seen = {one.state for one in (*drawn.lines, *drawn.boxes, *drawn.chips, *drawn.sums, *drawn.notes)}
+    shapes = drawn.lines, drawn.boxes, drawn.chips, drawn.sums, drawn.notes
+    seen = {state for of in shapes for state in {one.state for one in of}}
     return replace(drawn, legend={state: word for state, word in drawn.legend.items() if state in seen})
 
 
