@@ -35,7 +35,14 @@ from ablate.render.blocks import Grid
 from ablate.render.document import along_table, answer_note, effects_note, names_note
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
-from ablate.render.formats.html import effects_table, group_mark, holds_alone, scale_forest, verdict_table
+from ablate.render.formats.html import (
+    effects_table,
+    group_mark,
+    holds_alone,
+    scale_forest,
+    verdict_table,
+    without_brackets,
+)
 from ablate.render.formats.html import prose as html_prose
 from ablate.spec.paths import short_path
 from ablate.spec.suite import at_task, split_task
@@ -245,8 +252,11 @@ def _on_task(claim: ClaimVerdict, titles: Mapping[str, str]) -> str:
     task, names = claim.evidence.get("task"), claim.variants
     if not task or not names:
         return ""
-    compared = " against ".join(titles.get(name, name).removesuffix(" (baseline)") for name in names)
-    return f" <small>{html.escape(f'{task}: {compared}')}</small>"
+    words = {name: titles.get(name, name).removesuffix(" (baseline)") for name in names}
+    told = f"{task}: {' against '.join(words.values())}"
+    if claim.verdict != "undecided":
+        told = f"tested: {without_brackets(claim.reason(words))}"
+    return f" <small>{html.escape(told)}</small>"
 
 
 MOST = 60

@@ -83,7 +83,7 @@ def test_a_phone_shows_what_is_claimed_and_each_task_in_rows(
     means = [loss + sum((seed + loss) ** 2 for seed in range(3)) / 300 for loss in LOSSES["mixer=linear"]]
     assert [cell.partition(" ")[0] for cell in linear] == [f"{mean:.2f}" for mean in means]
     assert linear[0].endswith("■</b>" if narrow else "■ must stay</b>"), "marks alone where words have no room"
-    assert "<small>recall: " in before, "what a claim compares"
+    assert "<small>tested: on recall " in before, "what a claim compares"
 
 
 def test_curves_and_comparisons_are_of_one_task(store: Path, shown: Callable[..., AppTest]) -> None:

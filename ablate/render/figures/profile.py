@@ -124,8 +124,8 @@ def profile(report: StudyReport, palette: Palette, width: float = WIDTH) -> Spec
         axis: Spec = {"labelLimit": NAMES, "minExtent": NAMES - 20, "maxExtent": NAMES - 20} if first else {}
         y = names("name", [*labels.values()], axis={"grid": True, "ticks": False, "domain": False, "title": None,
                                                     "labels": first, "labelPadding": 8, **axis})  # fmt: skip
-        tone = by_look("of", looks, "color", columns=2 if width < WIDTH else 6)
-        shape = by_look("of", looks, "shape", columns=2 if width < WIDTH else 6)
+        tone = by_look("of", looks, "color", orient="top", columns=2 if width < WIDTH else 6)
+        shape = by_look("of", looks, "shape", orient="top", columns=2 if width < WIDTH else 6)
         tip = [{"field": key, "title": key} for key in ("name", "mean", "low", "high", "of")]
         parts = [
             mark("rule", [{}], {"x": {"datum": trivial}}, strokeDash=[4, 3]),
