@@ -149,7 +149,7 @@ def climb(rungs: Sequence[Rung], times: float = FURTHEST) -> LadderFit:
     computes = np.array([rung.compute for rung in rungs], dtype=np.float64)
     unit = math.exp(float(np.log(computes).mean()))
     means, noise = _means(rungs), _noise(rungs)
-    resamples = _Resamples(means[1:] - means[0], np.array([rung.freedom for rung in rungs]))
+    resamples = _Resamples.of(rungs, means)
     shared = _shares(computes / unit, means[:1], noise, rungs)
     laws = _fit(computes / unit, means, noise, shared)
     target = times * float(computes[-1, 0])
@@ -244,6 +244,11 @@ class _Resamples:
 
     deviations: Floats
     freedom: Floats
+
+    @classmethod
+    def of(cls, rungs: Sequence[Rung], means: Floats) -> _Resamples:
+        """Of mean losses [1 + RESAMPLES, R, 2], the measured ones first."""
+        return cls(means[1:] - means[0], np.array([rung.freedom for rung in rungs]))
 
     def interval(self, values: Floats, back: Callable[[float], float] = float) -> WithBounds:
         """The first value with its interval from all others; `back` is applied to all three.

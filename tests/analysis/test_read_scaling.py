@@ -319,8 +319,9 @@ def test_a_curve_that_bends_has_no_slope_and_shows_its_steps() -> None:
     assert (plain["for_each_doubling"], plain["no_slope"], len(plain["steps"])) == (None, "it bends", 2)
 
 
-def test_all_slopes_are_said_or_none() -> None:
+def test_all_slopes_are_said_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flat difference is said as well as one that moves: who names only those that move errs in 40 % of reports."""
+    monkeypatch.setattr("ablate.analysis.scaling.MOST_SLOPES", 1)
     report, _, one = scaled(studied(lambda at: 0.1, noise=0.01))
     assert one.slope is not None
     assert one.slope.low is not None
@@ -336,8 +337,10 @@ def test_all_slopes_are_said_or_none() -> None:
 
 
 def test_the_best_of_several_places_is_said_to_err_more_often() -> None:
-    report, _, _ = scaled(studied(lambda at: 0.1))
-    assert any("the best of the 3 is wrong in up to 15 %" in sentence for sentence in report.answer.sentences)
+    for gaps in ((0.1, 0.1, 0.1), (0.1, 0.02, 0.1), (0.02, 0.02, 0.02)):  # at three places, of which some decide
+        answer = scaled(studied(lambda at, of=gaps: of[int(math.log2(at))]))[0].answer  # type: ignore[misc]
+        warned = any("the best of the 3 is wrong in up to 15 %" in sentence for sentence in answer.sentences)
+        assert warned == (max(gaps) > 0.02)
 
 
 def test_tuned_values_widen_the_bounds_at_every_budget(monkeypatch: pytest.MonkeyPatch) -> None:

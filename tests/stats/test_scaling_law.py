@@ -112,7 +112,7 @@ def test_an_interval_is_that_of_student_where_one_rung_decides(seeds: int) -> No
     made = rungs(law(1.5, 0.5, 0.3), law(1.5, 0.5, 0.3), seeds=seeds, noise=0.01, draw=5)
     quiet = [made[0], *rungs(law(1.5, 0.5, 0.3), law(1.5, 0.5, 0.3), seeds=6)[1:]]
     means = _means(quiet)
-    found = _Resamples(means[1:] - means[0], np.array([rung.freedom for rung in quiet])).interval(means[:, 0, 1])
+    found = _Resamples.of(quiet, means).interval(means[:, 0, 1])
     assert found.value == pytest.approx(quiet[0].losses()[:, 1].mean())
     bounds = np.quantile(means[1:, 0, 1], [0.025, 0.975], method="nearest") - found.value
     widened = bounds * t.ppf(0.975, max(1, seeds - 2)) / norm.ppf(0.975)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from ablate.stats import ExtendedSeeds, SeedSchedule, bounds, judge, need_more_seeds
+from ablate.stats import ExtendedSeeds, SeedSchedule, bounds, judge, need_more_seeds, summarise
 from ablate.stats.calibrate import ALPHAS, boundaries, running_p
-from ablate.stats.further import chance_of_decision
+from ablate.stats.further import chance_of_decision, further_pairs
 
 PATHS = 20_000
 
@@ -99,6 +99,8 @@ def test_more_seeds_are_added_only_where_they_may_decide() -> None:
     ask = {"margin": 0.05, "direction": "minimize", "diverged": {"diverged": {1: 7}}}
     assert need_more_seeds(variants, baseline, schedule=SeedSchedule(3, 20), **ask) == ("at the margin", "too few")  # type: ignore[arg-type]
     assert need_more_seeds(variants, baseline, schedule=SeedSchedule(3, 4), **ask) == ("too few",)  # type: ignore[arg-type]
+    at_the_last = further_pairs(summarise([0.04, 0.05, 0.06, 0.07]), 0.05, SeedSchedule(3, 4))
+    assert at_the_last.reason == "4 seeds, the maximum of this study, do not decide"
 
 
 def test_seeds_added_as_asked_end_where_all_seeds_would() -> None:
