@@ -301,7 +301,9 @@ def show_sentence(study_report: StudyReport) -> None:
 def _without_what(study_report: StudyReport, names: Collection[str]) -> str:
     """The setting of an effect that exactly these variants have, in words; empty if there is none."""
     effects, variants = study_report.effects, main_part(study_report.record).variants
-    for row in effects.main if effects is not None and shows_effects(study_report) else ():
+    if effects is None or not shows_effects(study_report):
+        return ""
+    for row in effects.main:
         having = {variant.name for variant in variants if set(variant.settings.items()) >= set(row.settings)}
         if names and having == {*names}:
             return f", all those with {effects.titles[row.name]}"
