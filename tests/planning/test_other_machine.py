@@ -219,6 +219,9 @@ def test_however_a_machine_is_named_a_trial_takes_its_devices_as_the_space_says(
             assert (machine.count, machine.each, machine.shard) == (8, 4, shard)
         stated = find_machine(None, 1e15, None, None, 2, resources)
         assert stated is not None
+        alone = find_machine(None, 1e15, None, None, None, ResourcesSpec(gpus=0.5))
+        assert alone is not None
+        assert (alone.count, alone.each) == (1, 0.5)
         assert (stated.device.peak("fp32"), stated.count, stated.each, stated.shard) == (1e15, 8, 4, shard)
 
 

@@ -25,7 +25,17 @@ from ablate.execution.driver import run_study
 from ablate.execution.engine import Observer
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.model import build_model, model_cost
-from ablate.planning.forecast import Speed, _busy, forecast, measure_matmul, measure_speed, timed_spec, usual_workers
+from ablate.planning.forecast import (
+    Speed,
+    _busy,
+    _nearest,
+    forecast,
+    measure_matmul,
+    measure_speed,
+    structure,
+    timed_spec,
+    usual_workers,
+)
 from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import ChangedKind, EarlierTrials, Trial, Variant, without_effect
 from ablate.planning.planner import make_plan
@@ -354,6 +364,8 @@ def test_the_rate_of_a_size_that_is_not_measured_is_that_of_the_nearest_of_its_k
         for width, nearest in widths.items()
     }
     assert rates == pytest.approx(expected)
+    size = structure(plan.variants[0].spec)
+    assert _nearest(size, [replace(size, kinds=(frozenset(), "sgd", "fp32"))]) is None
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,7 @@ def read_typed(source: str, kept: bool) -> dict[str, ModuleCode]:
 # The last number of each is changed.
 TYPED = {
     "list": "class Kind:\n  def f(self): return S\nS = [1]",
+    "list that contains itself": "class Kind:\n  def f(self): return S\nS = []\nS.append(S)\nS.append(1)",
     "table": "class Kind:\n  def f(self): return S\nS = {'a': (2.0, {3})}",
     "default by name": "S = 1\nclass Kind:\n  def f(self, x=S): return x",
     "default": "class Kind:\n  def f(self, x=1): return x",

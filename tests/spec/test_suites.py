@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from ablate.errors import SpaceError
-from ablate.planning.planner import Planner, make_plan
+from ablate.planning.planner import Planner, _check_scale, make_plan
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 
@@ -117,8 +118,6 @@ def test_refusals_say_where_and_why(changed: dict[str, Any], where: str, said: s
 
 
 def test_scores_need_a_trivial_baseline_below_the_perfect_value(tmp_path: Path) -> None:
-    from ablate.errors import SpaceError
-
     space = SpaceSpec.model_validate({**PLAIN, "aggregate": {"margin": 0.05, "trivial": {"copy": 1.0}}})
     planner = Planner(space, tmp_path, lambda line: None)
     sane = Planner(SpaceSpec.model_validate(PLAIN), tmp_path, lambda line: None)
@@ -126,6 +125,9 @@ def test_scores_need_a_trivial_baseline_below_the_perfect_value(tmp_path: Path) 
     assert {name.partition("@task=")[2] for name in sane.trivial(baselines)} == {"recall", "copy"}
     with pytest.raises(SpaceError, match=r"accuracy 1 of the trivial baseline, and 1\.0 as perfect"):
         planner.trivial(make_plan(planner).variants)
+    for best, accepted in ((0.9, True), (1.0, False)):  # of two trivial baselines the better one counts
+        with nullcontext() if accepted else pytest.raises(SpaceError, match="perfect already"):
+            _check_scale(sane.space, "recall", {"a": {"val_accuracy": 0.2}, "b": {"val_accuracy": best}})
 
 
 def test_a_variant_that_one_task_makes_another_is_refused_as_its_mean_would_lack_that_task(tmp_path: Path) -> None:
