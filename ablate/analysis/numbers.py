@@ -152,6 +152,11 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
+def about(seconds: float) -> str:
+    """A duration that is estimated, in whole minutes from one on: about 18 min."""
+    return f"about {round(seconds / 60)} min" if 60 <= round(seconds) < 3570 else f"about {duration(seconds)}"
+
+
 def scaled(number: float) -> str:
     """Three digits and a prefix, ready for a unit: `12.3 T`."""
     for prefix in ("", "k", "M", "G", "T", "P"):

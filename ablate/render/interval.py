@@ -156,7 +156,15 @@ def _pixel(axis: Axis, position: float) -> float:
     return round(pixel if axis.worse > 0 else _WIDTH - pixel, 1)
 
 
-def axis_svg(axis: Axis, ink: str) -> str:
+class Label(NamedTuple):
+    """A number above an axis: where it is from 0 to 1 at the right, which end of it is there, and itself."""
+
+    at: float
+    anchor: str
+    text: str
+
+
+def axis_labels(axis: Axis) -> list[Label]:
     """Zero and the margin as numbers where `interval_svg` draws their lines, and both ends, where that has room."""
     zero, *margins = (
         _pixel(axis, axis.position(value))
@@ -174,17 +182,23 @@ def axis_svg(axis: Axis, ink: str) -> str:
     else:
         said, anchor, half = number, "middle", _LETTER * len(number) / 2
         margin = min(max(margin, half), _WIDTH - half)
-    words = (
-        f'<text x="{zero}" y="12" text-anchor="middle">0</text>'
-        f'<text x="{margin}" y="12" text-anchor="{anchor}">{said}</text>'
-    )
+    labels = [Label(zero / _WIDTH, "middle", "0"), Label(margin / _WIDTH, anchor, said)]
     first = margin - taken * {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor]
     free = (min(zero - _LETTER, first), max(zero + _LETTER, first + taken))
     ends = sorted(axis.worse * end for end in (axis.low, axis.high))
     for end, at, edge, room in zip(ends, (0, _WIDTH), ("start", "end"), (free[0], _WIDTH - free[1]), strict=True):
         told = f"{end:+.3g}"
         if abs(end) > 1.25 * axis.margin and room > _LETTER * (len(told) + 1):  # else no interval reaches there
-            words += f'<text x="{at}" y="12" text-anchor="{edge}">{told}</text>'
+            labels.append(Label(at / _WIDTH, edge, told))
+    return labels
+
+
+def axis_svg(axis: Axis, ink: str) -> str:
+    """The numbers above an axis as SVG."""
+    words = "".join(
+        f'<text x="{_WIDTH * label.at:.1f}" y="12" text-anchor="{label.anchor}">{label.text}</text>'
+        for label in axis_labels(axis)
+    )
     style = f'font-family="sans-serif" font-size="11" fill="{ink}"'
     box = f'width="{_WIDTH}" height="16" viewBox="0 0 {_WIDTH} 16"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box} {style}>{words}</svg>'
@@ -198,19 +212,33 @@ def interval_svg(axis: Axis, row: Span | AnswerRow, *, colour: str, ink: str, ma
         ink: Of the lines at zero and at the margin.
         mark: Vega's name of the mark of the mean, so that verdicts differ by more than their colour.
     """
-    middle, parts = 13.0, list[str]()
-    if (span := axis.span(row)) is not None:
+    middle, parts, covered = 13.0, list[str](), (0.0, 0.0)
+    if (span := axis.span(row)) is not None and row.difference is not None:
         first, mean, last = (_pixel(axis, position) for position in span)
+        begin, end = sorted((first, last))
         beyond = (span[0] < 0, span[2] > 1)
         at_left, at_right = beyond if axis.worse > 0 else beyond[::-1]
-        parts.append(f'<line x1="{first}" x2="{last}" y1="{middle}" y2="{middle}" stroke="{colour}" stroke-width="3"/>')
         if at_right:
             parts.append(f'<path d="{_ARROWS[True]}" fill="{colour}"/>')
         if at_left:
             parts.append(f'<path d="{_ARROWS[False]}" fill="{colour}"/>')
         if 0 <= span[1] <= 1:
             parts.append(f'<path d="{outline(mark)}" transform="translate({mean} {middle})" fill="{colour}"/>')
-    return _on_axis(axis, parts, ink)
+        else:  # the mean as a number beside the arrow to it
+            told = f"{row.difference:+.3g}"
+            room = _LETTER * (len(told) + 1)
+            if row.difference > 0:
+                at, anchor, covered = _WIDTH - 13, "end", (_WIDTH - 13 - room, _WIDTH - 13.0)
+                end = min(end, covered[0])
+            else:
+                at, anchor, covered = 13, "start", (13.0, 13 + room)
+                begin = max(begin, covered[1])
+            style = f'font-family="sans-serif" font-size="10" font-weight="bold" fill="{colour}"'
+            parts.append(f'<text x="{at}" y="16.5" text-anchor="{anchor}" {style}>{told}</text>')
+        if begin < end:
+            line = f'y1="{middle}" y2="{middle}" stroke="{colour}" stroke-width="3"'
+            parts.insert(0, f'<line x1="{begin:g}" x2="{end:g}" {line}/>')
+    return _on_axis(axis, parts, ink, covered)
 
 
 def seeds_svg(axis: Axis, differences: Sequence[float], *, colour: str, ink: str) -> str:
@@ -232,16 +260,23 @@ def seeds_svg(axis: Axis, differences: Sequence[float], *, colour: str, ink: str
     return _on_axis(axis, circles, ink)
 
 
-def _on_axis(axis: Axis, parts: Sequence[str], ink: str) -> str:
-    """A picture of a row, with the lines at zero and at the margin behind it."""
+def _on_axis(axis: Axis, parts: Sequence[str], ink: str, covered: tuple[float, float] = (0.0, 0.0)) -> str:
+    """A picture of a row, with the lines at zero and at the margin behind it.
+
+    Args:
+        covered: From where to where a number stands, which no line crosses.
+    """
     width, height, zero = _WIDTH, 26, _pixel(axis, axis.position(0.0))
-    behind = [f'<line x1="{zero}" x2="{zero}" y1="0" y2="{height}" stroke="{ink}"/>']
+
+    def line(at: float, more: str = "") -> str:
+        pieces = ((0, 6), (20, height)) if covered[0] < at < covered[1] else ((0, height),)
+        return "".join(f'<line x1="{at}" x2="{at}" y1="{top}" y2="{end}" stroke="{ink}"{more}/>' for top, end in pieces)
+
+    behind = [line(zero)]
     for side in (1, -1)[: 1 + axis.both]:
         margin = _pixel(axis, axis.position(side * axis.margin))
         begin, end = (margin, float(width)) if side * axis.worse > 0 else (0.0, margin)
-        behind += [
-            f'<rect x="{begin}" y="0" width="{end - begin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16"/>',
-            f'<line x1="{margin}" x2="{margin}" y1="0" y2="{height}" stroke="{ink}" stroke-dasharray="3 3"/>',
-        ]
+        shade = f'width="{end - begin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16"'
+        behind += [f'<rect x="{begin}" y="0" {shade}/>', line(margin, ' stroke-dasharray="3 3"')]
     box = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join((*behind, *parts))}</svg>'

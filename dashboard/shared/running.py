@@ -27,7 +27,7 @@ from pydantic_core import from_json
 
 from ablate.analysis.answer import Answer
 from ablate.analysis.next_steps import NextStep, study_arguments
-from ablate.analysis.numbers import duration
+from ablate.analysis.numbers import about
 from ablate.analysis.status import StudyStatus, status_of
 from ablate.errors import AblateError, NotFoundError
 from ablate.processes import child_environment, command, hide_passwords, python_command
@@ -263,7 +263,7 @@ def show_progress(study: str, sentence: str) -> None:
         driver = status.driver
         ended = driver.settled + driver.failed
         share = min(1.0, ended / max(1, driver.planned))
-        left = f", about {duration(status.seconds_left)} left" if status.seconds_left else ""
+        left = f", {about(status.seconds_left)} left" if status.seconds_left else ""
         said = f"{ended:,} of {driver.planned:,} trials ended, {driver.running:,} running{left}. "
         said += "There is no verdict on a variant before all its seeds have ended."
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -297,7 +297,7 @@ def show_next_steps(answer: Answer, title: str = "What next?") -> None:
     with st.container(border=True):
         st.markdown(f"**{escape(title)}**")
         for number, step in enumerate(answer.next):
-            time = f", about {duration(step.seconds)} of training" if step.seconds else ""
+            time = f", {about(step.seconds)} of training" if step.seconds else ""
             told = step.purpose if may_run() else step.told
             st.caption(prose(f"{told[0].upper()}{told[1:]}{time}.{_limit(step, answer.study)}"))
             arguments = [*step.arguments, f"--store={location()}"]

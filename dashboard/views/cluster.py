@@ -1,4 +1,4 @@
-"""Now running: which trials run where, how fast trials end, which ones failed or were restarted."""
+"""Now running: which trials run where, what ran last with its next step, and what the machine does."""
 
 from __future__ import annotations
 
@@ -15,60 +15,48 @@ import psutil
 import streamlit as st
 
 from ablate.analysis.changes import variant_titles
-from ablate.analysis.curves import Band
-from ablate.analysis.numbers import MISSING, count, counted, duration, plural, scaled
-from ablate.analysis.status import Status, StudyStatus, WorkerFailure, WorkerLoad, read_workers, status_of
+from ablate.analysis.numbers import MISSING, about, counted, duration, plural, scaled
+from ablate.analysis.status import Status, StudyStatus, status_of
 from ablate.render.blocks import Grid
-from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec, layers, mark, number
 from ablate.store.records import RunningTrial, StudySummary
 from dashboard.shared.exports import (
-    Maker,
+    Card,
+    cards,
     chart,
+    dark,
     export,
-    figure_files,
-    grid_of_texts,
+    is_narrow,
     show_grid,
-    show_table,
     table_files,
 )
 from dashboard.shared.frame import STUDY, address, chosen_study, link
-from dashboard.shared.machine import EVERY, history, sample
+from dashboard.shared.machine import EVERY, Sample, history, sample
+from dashboard.shared.past import show_past, workers
 from dashboard.shared.results import answer
 from dashboard.shared.running import last_run, step_label, stop_button
-from dashboard.shared.store import LIVE, complete, ended, location, stamp, store, studies, summary
+from dashboard.shared.store import LIVE, ended, location, stamp, store, studies, summary
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import escape, prose
+from dashboard.shared.text import escape
 from dashboard.views import Entry
 
 ENTRY = Entry("Now running", ":material/dns:", "All studies", 140)
 
-MOST_LINKS, UNPLACED = 6, "waits for a worker"
-UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
-"""Seconds in each unit of the time axis; the first unit that the whole range exceeds is used."""
-MOST_LAST, LEAST_PAST, GIB = 5, 300.0, 2.0**30
-"""Studies that ran last and are shown; seconds of samples of the machine that make a line."""
-MOST_DEVICES, MOST_POINTS = 12, 300
-"""Maximum numbers of lines in the figure of throughput, and of points in each."""
+UNPLACED = "waits for a worker"
+MOST_LAST, LEAST_PAST, GIB, LATE = 5, 300.0, 2.0**30, 0.8
+"""Studies that ran last and are shown; seconds of samples of the machine that make a line; the share of a bar from
+which what is said of its mark is at its end."""
 
 
 def show() -> None:
     """Draw the page."""
-    study = chosen_study()
+    chosen_study()
     st.title("Now running", anchor=False)  # of all studies
     driven = [one.driver.study for one in status_of(store().activity()).studies]
-    st.fragment(_live, run_every=LIVE)(study, driven)
-    if not driven:
-        _, failures = _workers(location(), study, stamp(study))
-        told = f"Where trials of {escape(study)} ran"
-        told += f", {plural(len(failures), 'failure')} or retries" if failures else ""
-        past = st.expander(told, key="past", on_change="rerun", bind="query-params")
-        if past.open:
-            with past:
-                _past(study)
+    st.fragment(_live, run_every=LIVE)(driven)
 
 
-def _live(study: str, driven: Sequence[str]) -> None:
+def _live(driven: Sequence[str]) -> None:
     """What runs, and with it what has ended of it; otherwise what could run next.
 
     Args:
@@ -77,55 +65,68 @@ def _live(study: str, driven: Sequence[str]) -> None:
     status = status_of(store().activity())
     if [one.driver.study for one in status.studies] != driven:
         st.rerun()
+    past = history() or [sample()]
     for one in status.studies:
         _driven(one, status)
     if status.studies:
         _running(status)
-        _machine()
+        _machine(past)
         st.header(f"Where trials of {escape(driven[-1])} ran", anchor=False)
-        _past(driven[-1])
+        show_past(driven[-1])
     else:
-        _idle(status)
+        _idle(status, past)
 
 
-def _idle(status: Status) -> None:
-    """That nothing runs, and what ran last with what it suggests."""
-    now, cores = sample(), psutil.cpu_count() or 1
-    busy = f" Other programs keep this machine busy (load {now.load:.1f} on {plural(cores, 'core')}): training would "
-    st.markdown("**No study runs now.**" + f"{busy}take longer." * (now.load > cores))
+def _idle(status: Status, past: Sequence[Sample]) -> None:
+    """That nothing runs, what the machine does, and what ran last with what it suggests."""
+    busy = " Other programs keep this machine busy: training would take longer."
+    st.markdown("**No study runs now.**" + busy * (past[-1].load > (psutil.cpu_count() or 1)))
+    _machine(past)
     st.header("What ran last", anchor=False)
-    last = studies()[:MOST_LAST]
-    rows = tuple(_last(one, status) for one in last)
-    titles = ("study", "state", "trials ended", "last ended", "training", "next step")
-    show_grid(Grid(titles, (rows,), frozenset({0, 1, 5})), "What ran last",
-              [address("answer", **{STUDY: one.name}) for one in last])  # fmt: skip
-    st.caption("A name opens the answer, where the next step can be taken.")
+    rows = [(one, *_last(one, status)) for one in studies()[:MOST_LAST]]
+    links = [address("answer", **{STUDY: one.name}) for one, *_ in rows]
+    if is_narrow():
+        found = [
+            Card(f"{one.name}: {far}", link, (f"Next: {step}", f"{ago}, trained {time}. {one.question}"))
+            for (one, far, ago, time, step), link in zip(rows, links, strict=True)
+        ]
+        cards(found, "What ran last")
+    else:
+        titles = ("study", "question", "trials ended", "last ended", "training", "next step")
+        cells = tuple((one.name, one.question, *rest) for one, *rest in rows)
+        show_grid(Grid(titles, (cells,), frozenset({0, 1, 2, 5})), "What ran last", links)
+    st.caption(
+        "A name opens the answer, where the next step can be taken. Its time is that of training as fast as before."
+    )
     link("design", "Design another study")
-    _machine()
 
 
-def _last(one: StudySummary, status: Status) -> tuple[str, ...]:
-    """A study that ran: how far it is, how long ago its last trial ended, the training time, and what may follow."""
-    loads, _ = _workers(location(), one.name, stamp(one.name))
+def _last(one: StudySummary, status: Status) -> tuple[str, str, str, str]:
+    """How far a study is, how long ago its last trial ended, the training time, and what may follow, or why nothing."""
+    loads, _ = workers(location(), one.name, stamp(one.name))
     ends = max((load.ended_at[-1] for load in loads if load.ended_at), default=None)
     ago = MISSING if ends is None else f"{duration((status.at - ends).total_seconds())} ago"
     step = next(iter(answer(one.name).next), None) if ended(one) else None
-    label = "" if step is None or not (step.arguments or step.field) else step_label(step, one.name)
-    time = f", about {duration(step.seconds)}" if label and step is not None and step.seconds else ""
+    if step is None:
+        told = "none"
+    elif step.arguments or step.field:
+        told = step_label(step, one.name) + (f", {about(step.seconds)}" if step.seconds else "")
+    else:
+        told = f"none, {step.purpose}"
     lost = counted((("diverged", one.diverged), ("failed", one.failed), ("pruned", one.pruned)))
-    state = ", ".join(["complete" if complete(one) else "incomplete", *lost])
-    trained = duration(sum(load.seconds for load in loads)) if loads else MISSING
-    return (one.name, state, f"{ended(one):,} of {one.planned:,}", ago, trained, f"{label}{time}" or "none")
+    far = ", ".join([f"{ended(one):,} of {one.planned:,}", *lost])
+    return far, ago, duration(sum(load.seconds for load in loads)) if loads else MISSING, told
 
 
-def _machine() -> None:
+def _machine(past: Sequence[Sample]) -> None:
     """The load and the memory of the machine of the dashboard, over the last hour as far as the server has seen it."""
-    past, cores, whole = history() or [sample()], psutil.cpu_count() or 1, psutil.virtual_memory().total
+    cores, whole = psutil.cpu_count() or 1, psutil.virtual_memory().total
     st.header(f"This machine, {escape(platform.node())}", anchor=False)
     now, columns = past[-1], st.columns(2, gap="medium")
     with columns[0]:
         loads = [(one.at, one.load) for one in past]
-        _use(f"**Load** {now.load:.1f} on {plural(cores, 'core')}", plural(cores, "core"), now.load, cores, loads)
+        over = f": {now.load / cores:.1f} times what they can do" * (now.load > cores)
+        _use(f"**Load** {now.load:.1f} on {plural(cores, 'core')}{over}", plural(cores, "core"), now.load, cores, loads)
     with columns[1]:
         used = [(one.at, one.used / GIB) for one in past]
         told = f"**Memory** {now.used / GIB:.1f} of {whole / GIB:.1f} GiB used"
@@ -138,7 +139,8 @@ def _machine() -> None:
 def _use(told: str, limit: str, now: float, whole: float, past: Sequence[tuple[float, float]]) -> None:
     """How much of the whole is used: a line over time with this limit, or a bar before there are samples."""
     if past[-1][0] - past[0][0] < LEAST_PAST:
-        st.progress(min(1.0, now / whole), told)
+        st.markdown(told)
+        st.html(_bar(now, whole, limit))
         return
     st.markdown(told)
     end = past[-1][0]
@@ -155,6 +157,27 @@ def _use(told: str, limit: str, now: float, whole: float, past: Sequence[tuple[f
         return layers([area, mark("rule", [{}], at, strokeDash=[4, 3]), named], 110)
 
     chart(draw, f"use-{limit}", f"{told.replace('*', '')}, over the last {rows[0]['ago']:.0f} minutes")
+
+
+def _bar(now: float, whole: float, limit: str) -> str:
+    """How much of the whole is used, with what exceeds it in the colour of what is worse and a line at the whole."""
+    palette = Palette(dark())
+    end = max(now, whole)
+    parts = [(palette.look(5).colour, 0.0, min(now, whole)), (palette.verdict("needed").colour, whole, now)]
+    drawn = "".join(
+        f'<span style="position: absolute; height: 100%; left: {begin / end:.1%}; width: {(to - begin) / end:.1%}; '
+        f'background: {colour}"></span>'
+        for colour, begin, to in parts if to > begin
+    )  # fmt: skip
+    mark = f'<span style="position: absolute; left: calc({whole / end:.1%} - 2px); top: -4px; bottom: -4px; '
+    mark += f'width: 2px; background: {palette.ink}" title="{limit}"></span>'
+    back = "background: rgba(128, 140, 155, 0.2)"
+    aside = "right: 0" if whole / end > LATE else f"left: {whole / end:.1%}"
+    return (
+        f'<div aria-hidden="true"><div style="position: relative; height: 8px; {back}">{drawn}{mark}</div>'
+        f'<div style="position: relative; height: 1.5rem; font-size: 0.8rem">0<span style="position: absolute; '
+        f'{aside}">{limit}</span></div></div>'
+    )
 
 
 def _running(status: Status) -> None:
@@ -208,7 +231,7 @@ def _driven(one: StudyStatus, status: Status) -> None:
             run = last_run(driver.study)
             if driver.alive and run is not None and run.alive:
                 stop_button(run)
-        left = f", about {duration(one.seconds_left)} left" if one.seconds_left is not None else ""
+        left = f", {about(one.seconds_left)} left" if one.seconds_left is not None else ""
         st.progress((driver.settled + driver.failed) / max(1, driver.planned),
                     f"{driver.settled:,} of {driver.planned:,} trials done{left}")  # fmt: skip
         facts = st.container(horizontal=True)
@@ -281,133 +304,3 @@ def running_table(status: Status, titles: Mapping[str, Mapping[str, str]]) -> pd
             }
         )
     return pd.DataFrame(rows)
-
-
-@st.cache_resource(show_spinner=False, max_entries=8)
-def _workers(
-    location: str, study: str, at: tuple[object, ...]
-) -> tuple[tuple[WorkerLoad, ...], tuple[WorkerFailure, ...]]:
-    return read_workers(store(), study)
-
-
-def _past(study: str) -> None:
-    """Where the trials of a study have ended, how fast, and those that failed."""
-    loads, failures = _workers(location(), study, stamp(study))
-    if not loads:
-        st.caption("None has ended yet.")
-    else:
-        said, times = past_words(loads)
-        st.markdown(f"**{prose(said)}**")
-        table = load_table(loads)
-        shown = table.drop(columns=[name for name in ("failed", "diverged") if not table[name].any()])
-        shown["tokens/s"] = [None if pd.isna(rate) else count(round(rate)) for rate in shown["tokens/s"]]
-        shown = shown.dropna(axis="columns", how="all")
-        show_grid(grid_of_texts(shown), f"Machines and devices, with what ended on them; {plural(len(table), 'row')}")
-        files = _throughput(study, loads)
-        if times:
-            st.caption(prose(times))
-        export(table_files(f"{study}_workers", table) | files, "workers")
-    if not failures:
-        return
-    st.header("Failures and retries", anchor=False)
-    titles = variant_titles(read_record(study))
-    table = failure_table(failures, titles)
-    show_table(
-        table, key="failures",
-        column_config={"reason": st.column_config.TextColumn(width="large")},
-        alt=f"Trials that failed, diverged or were begun again; {plural(len(table), 'row')}",
-    )  # fmt: skip
-    with st.container(horizontal=True):
-        for failure in failures[:MOST_LINKS]:
-            label = f"{titles.get(failure.variant, failure.variant)}, seed {failure.seed}"
-            link("trial", label, variant=failure.variant, seed=str(failure.seed), **{STUDY: study})
-    export(table_files(f"{study}_failures", table), "failures")
-
-
-def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
-    """Draw the number of ended trials over time for each device, and return the figure as files."""
-    known = {f"{load.host}, {load.device}": load.ended_at for load in loads[:MOST_DEVICES] if load.ended_at}
-    if not known:
-        return {}
-    begin = min(load.began_at or load.ended_at[0] for load in loads if load.ended_at)
-    span = max((times[-1] - begin).total_seconds() for times in known.values())
-    unit, seconds = next(((name, one) for one, name in UNITS if span >= one), UNITS[-1][::-1])
-    axis = f"{unit} since the first trial began"
-    lines: dict[str, Band] = {}
-    for name, times in known.items():
-        thin = -(-len(times) // MOST_POINTS)
-        counted = [(number, time) for number, time in enumerate(times, 1) if number % thin == 0 or number == len(times)]
-        passed = (0.0, *((time - begin).total_seconds() / seconds for _, time in counted))
-        numbers = (0.0, *(float(number) for number, _ in counted))
-        lines[name] = Band(passed, numbers, numbers, numbers, 1)
-
-    alone = len(lines) == 1  # its name is in the table above
-    shown = {"trials": next(iter(lines.values()))} if alone else lines
-
-    def draw(palette: Palette) -> Spec:
-        looks = {name: palette.look(number) for number, name in enumerate(shown)}
-        titles = (axis, "trials that have ended")
-        return draw_bands(shown, looks, palette, titles, height=220, whole=True, stepped=True, named=alone)
-
-    counts = "; ".join(f"{len(times):,} on {name}" for name, times in known.items())
-    chart(draw, "throughput", f"Trials that have ended against time: {counts}"[:1000])
-    rows = [
-        {"where": name, unit: at, "trials": number}
-        for name, one in lines.items()
-        for at, number in zip(one.x, one.mean, strict=True)
-    ]
-    return table_files(f"{study}_throughput", pd.DataFrame(rows)) | figure_files(f"{study}_throughput", draw)
-
-
-def past_words(loads: tuple[WorkerLoad, ...]) -> tuple[str, str]:
-    """How many trials ended where and in what time, in a sentence; and when, and how long each was trained."""
-    troubled = sum(load.failed + load.diverged for load in loads)
-    where = f"{plural(sum(load.trials for load in loads), 'trial')} ended on {plural(len(loads), 'device')}"
-    lost = f", {troubled:,} of them failed or diverged." if troubled else ", none failed or diverged."
-    times = [time for load in loads for time in (load.began_at, *load.ended_at) if time is not None]
-    if not times:
-        return f"{where}{lost}", ""
-    begin, end, trained = min(times), max(times), sum(load.seconds for load in loads)
-    took = (end - begin).total_seconds()
-    until = f"{end:%H:%M}" if begin.date() == end.date() else f"{end:%Y-%m-%d %H:%M}"
-    at_once = ": several were trained at once" * (trained > took)
-    return (
-        f"{where} within {duration(took)}{lost}",
-        f"From {begin:%Y-%m-%d %H:%M} to {until} UTC. The training times add up to {duration(trained)}{at_once}.",
-    )
-
-
-def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:
-    """A row for each machine and device."""
-    return pd.DataFrame(
-        [
-            {
-                "host": load.host,
-                "device": load.device,
-                "trials": load.trials,
-                "failed": load.failed,
-                "diverged": load.diverged,
-                "training": duration(load.seconds),
-                "tokens/s": load.tokens_per_second,
-                "arithmetic": f"{scaled(load.flops / load.seconds)}FLOP/s" if load.seconds and load.flops else None,
-            }
-            for load in loads
-        ]
-    )
-
-
-def failure_table(failures: tuple[WorkerFailure, ...], titles: Mapping[str, str]) -> pd.DataFrame:
-    """A row for each trial that failed, diverged or was restarted."""
-    return pd.DataFrame(
-        [
-            {
-                "variant": titles.get(failure.variant, failure.variant),
-                "seed": failure.seed,
-                "state": str(failure.state),
-                "attempts": failure.attempts,
-                "host": failure.host,
-                "reason": failure.reason,
-            }
-            for failure in failures
-        ]
-    )

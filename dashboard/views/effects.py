@@ -13,7 +13,7 @@ import streamlit as st
 from ablate.analysis.changes import setting_names, setting_titles, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects, setting_means
 from ablate.analysis.headline import average_sentence, pair_sentences, shows_effects
-from ablate.analysis.numbers import MISSING, decimals_for, fixed
+from ablate.analysis.numbers import MISSING, decimals_for, fixed, in_percent
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.slices import axis_value, linear_axes, varies
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice, positions
@@ -36,7 +36,7 @@ from ablate.render.figures.effects import (
     what_is_left,
 )
 from ablate.render.figures.style import WIDTH, Palette, Spec
-from ablate.stats.effects import reach
+from ablate.stats.effects import narrowing, reach
 from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.evidence import show_effects, show_headline
@@ -137,7 +137,8 @@ def _headline(study: str, said: str, effects: StudyEffects, rows: Sequence[Effec
     if known and 1 < seeds <= FEW_SEEDS and any(effects.side(row) == "undecided" for row in rows):
         st.markdown(
             f"Intervals are wide because {seeds} seeds say little about noise: they reach {reach(seeds):.1f} standard "
-            f"errors to either side, with {2 * seeds} seeds {reach(2 * seeds):.1f}."
+            f"errors to either side, with {2 * seeds} seeds {reach(2 * seeds):.1f}. So {2 * seeds} seeds would narrow "
+            f"them to {in_percent(narrowing(seeds))} of their width if the noise stays as it is."
         )
 
 
@@ -173,7 +174,8 @@ def _interactions(study: str) -> None:
     _headline(study, " ".join(pair_sentences(effects)), effects, effects.interactions)
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
     if any(row.aliases for row in rows):
-        st.markdown("A row that says *or* has the sum of what both pairs do; more seeds cannot separate them.")
+        st.markdown("Each row with *or* is the sum of two pairs: only the combinations left out tell them apart, "
+                    "more seeds cannot.")  # fmt: skip
     show_effects(replace(effects, main=()), MOST_ROWS)
     if shows_effects(report(study)):
         show_next_steps(results.answer(study))

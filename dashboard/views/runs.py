@@ -20,6 +20,7 @@ from ablate.store import StudyRecord, TrialRecord, TrialState
 from ablate.store.records import StudySummary
 from dashboard.shared.exports import code, is_narrow, show_grid
 from dashboard.shared.frame import address, begin_page, link
+from dashboard.shared.past import show_past
 from dashboard.shared.results import answer
 from dashboard.shared.running import (
     Run,
@@ -56,6 +57,11 @@ def show() -> None:
         st.fragment(_log, run_every=LIVE if run.alive else None)(run)
     _last_trials(study, trials)
     _where_it_ran(trials)
+    if trials:
+        past = st.expander("Throughput, failures and retries", key="past", on_change="rerun", bind="query-params")
+        if past.open:
+            with past:
+                show_past(study)
 
 
 def _study(study: str, trials: Sequence[TrialRecord]) -> None:

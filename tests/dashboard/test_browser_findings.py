@@ -215,15 +215,16 @@ def test_a_click_on_a_trial_in_the_table_gives_its_link(page: Page) -> None:
     page.tab.wait_for_url("**/trials?study=crossed*")
 
 
-def test_the_cluster_page_shows_failed_trials(page: Page, tmp_path: Path) -> None:
-    page.open("/cluster?study=crossed&past=true")
+def test_the_page_of_a_run_shows_failed_trials(page: Page, tmp_path: Path) -> None:
+    page.open("/runs?study=crossed&past=true")
     rows = page.table("Trials that failed")
     assert len(rows) == 4
     assert {row["state"] for row in rows} == {"diverged"}
     assert all(row["reason"] and "→ 1e+30" in row["variant"] for row in rows)
     assert sum(numbers(page.table("Machines and devices"), "trials")) == 8
-    page.main.get_by_text("No study runs now").wait_for()
     page.check_exports(tmp_path, "crossed_throughput", "crossed_throughput")
+    page.open("/cluster?study=crossed")
+    page.main.get_by_text("No study runs now").wait_for()
 
 
 def test_a_study_is_designed_with_clicks_and_as_yaml_and_started(page: Page, place: Workplace) -> None:

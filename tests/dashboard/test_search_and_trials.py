@@ -368,7 +368,7 @@ def test_trials_that_ended_are_counted_from_the_start_of_the_first_one(
 ) -> None:
     ended = [Ended("baseline", 0, 1.0, took=30.0), Ended("baseline", 1, 1.0, took=120.0)]
     write_study(tmp_path / "s.db", "s", variants_of({"baseline": 10}), ended)
-    page = shown("cluster", tmp_path / "s.db", study="s", past="true")
+    page = shown("runs", tmp_path / "s.db", study="s", past="true")
     (figure,) = figures(page)
     (line_of,) = marks(figure, "line")
     assert [(row["x"], row["mean"]) for row in rows(line_of)] == [(0, 0), (2, 1), (2, 2)], "minutes"
@@ -377,8 +377,9 @@ def test_trials_that_ended_are_counted_from_the_start_of_the_first_one(
     told = " ".join(one.value for one in page.caption).replace("\\", "")
     assert "From 2026-01-05 08:58 to 09:00 UTC" in told
     assert "times add up to 18 s." in told, "less than that: one after the other"
+    page = shown("cluster", tmp_path / "s.db", study="s")
     (last,) = [one.proto.body for one in page.main if one.type == "html" and "What ran last" in one.proto.body]
-    assert re.search(r"answer\?study=s.*complete.*2 of 2.* ago.*18 s", last)
+    assert re.search(r"answer\?study=s.*2 of 2.* ago.*18 s", last)
     past = [Sample(60.0 * minute, minute, 2**30) for minute in range(8)]
     monkeypatch.setattr("dashboard.shared.machine._SAMPLES", past)
     load, _ = figures(shown("cluster", tmp_path / "s.db", study="s"))

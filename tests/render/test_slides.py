@@ -87,7 +87,7 @@ def test_each_screen_has_its_part() -> None:
     assert "Claim 0 holds." in conclusion
     assert "supported" in conclusion
     html = slides(read_findings(_store(claims=2), "a_study"))
-    assert html.partition('claims">')[2].count("<svg") == 3, "the scale, and the interval of each claim"
+    assert html.partition('claims">')[2].count("<svg") == 2, "the interval of each claim"
     before, after = (base64.b64decode(image["src"].partition(",")[2]).decode() for image in read(html).images[0])
     assert 'class="judged"' in before
     assert 'class="judged"' in after, "beside verdicts no part has a colour of its own"

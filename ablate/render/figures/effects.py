@@ -234,8 +234,10 @@ def draw_means(
     ends += [(means[row.name][True, True].mean or 0.0) - row.estimate for row in shown]
     known = [end for end in ends if end is not None]
     room = 0.04 * (max(known) - min(known)) or 1.0
+    alike = len(shown) > 1 and effects.removes(*shown)  # so that one legend is that of all
     for row in effects.ranked(shown):
         first, second = (settings_in_words(name) for name in effects.titles[row.name].split(" × "))
+        second = ("with the second part", "without it") if alike else second
         of = means[row.name]
         rows: list[Spec] = [
             {"x": first[active[0]], "line": second[active[1]], "mean": one.mean, "low": one.low, "high": one.high}
@@ -252,7 +254,7 @@ def draw_means(
             "mean", f"mean {effects.metric}", domain=(min(known) - room, max(known) + room), axis={"tickCount": 5}
         )
         legend: Spec = {
-            "columns": 1,
+            "columns": 3 if alike else 1,
             "orient": "top",
             "symbolType": "stroke",
             "symbolSize": 300,
@@ -286,8 +288,8 @@ def draw_means(
         look = {"subtitleFont": FONT, "subtitleFontSize": 11, "subtitleColor": palette.ink, "offset": 8}
         title = {"text": effects.parts(row.name), "subtitle": below, **look, **PANEL_TITLE}
         panels.append({"title": title, **size, "layer": drawn})
-    resolved = dict.fromkeys(("color", "strokeDash"), "independent")
-    return {"concat": panels, "columns": columns, "resolve": {"scale": resolved, "legend": resolved}}
+    resolved = dict.fromkeys(("color", "strokeDash"), "shared" if alike else "independent")
+    return {"concat": panels, "columns": columns, "spacing": 28, "resolve": {"scale": resolved, "legend": resolved}}
 
 
 MOST_SIDES = 6

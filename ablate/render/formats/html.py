@@ -34,7 +34,7 @@ from ablate.render.figures.effects import SIDES
 from ablate.render.figures.path import removal_outcome
 from ablate.render.figures.style import DRAWN_AS, Look, Palette, character
 from ablate.render.formats import Format, Place
-from ablate.render.interval import FURTHER, Axis, Span, axis_svg, interval_svg
+from ablate.render.interval import FURTHER, Axis, Span, axis_labels, interval_svg
 from ablate.spec.design import BASELINE, split_axis
 from ablate.stats.verdict import removal_word
 
@@ -49,6 +49,10 @@ table.answer td { height: 31px; white-space: normal; vertical-align: middle; }
 table.answer .number { text-align: right; white-space: nowrap; }
 table.answer .verdict, table.answer .interval { white-space: nowrap; }
 table.answer :is(img, svg) { display: block; width: 244px; max-width: none; }
+table.answer .axis { display: block; position: relative; height: 1.3em; min-width: 244px; }
+table.answer .axis span { position: absolute; }
+table.answer .axis .middle { transform: translateX(-50%); }
+table.answer .axis .end { transform: translateX(-100%); }
 table.answer a { color: inherit; text-decoration-color: rgba(128, 140, 155, 0.8); }
 table.answer code { font-size: 0.75rem; opacity: 0.8; overflow-wrap: anywhere; background: none; }
 table.answer tbody tr { position: relative; }
@@ -313,7 +317,7 @@ def verdict_table(
         nothing = embed(interval_svg(axis, Span(None, None, None), colour=ink, ink=ink, mark="circle"))
         groups.insert(0, ("", [("", value, "", nothing, *[""] * (len(titles) - 1))]))
     told = f"The answer: {plural(len(rows), 'variant')} with verdicts and their 95 % bounds"
-    return _forest(titles, _scale(axis, ink, embed), groups, told)
+    return _forest(titles, _scale(axis), groups, told)
 
 
 def effects_table(
@@ -338,8 +342,8 @@ def effects_table(
     one, two = ("Without one part", "Without both parts") if removes else ("Each by itself", "Two together")
     others = "s" * (len(effects.main) > 2)
     over = f"with and without the other{others}"
-    above = "above" if worse > 0 else "below"
-    sign = f" ({above} 0: each does the work of the other)" if removes else ""
+    above, below_it = ("above", "below")[::worse]
+    sign = f" ({above} 0: each does the work of the other; {below_it} 0: each needs the other)" if removes else ""
     groups = [
         (f"{one}, on average {over}", effects.ranked(effects.main)),
         (f"{two}, beyond the sum of the two{sign}", effects.ranked(effects.interactions)[:most]),
@@ -377,7 +381,7 @@ def effects_table(
     shown = [(f"<b>{title}</b>", [cells(row) for row in rows]) for title, rows in groups if rows]
     shown = shown[:: -1 if effects.asked else 1]
     words = ("part that is removed" if removes else "change") if effects.main else "pair"
-    return _forest(titles, _scale(axis, palette.ink, embed), shown, told, headed=True, words=words)
+    return _forest(titles, _scale(axis), shown, told, headed=True, words=words)
 
 
 def claims_table(report: StudyReport, most: int) -> str:
@@ -413,7 +417,7 @@ def claims_table(report: StudyReport, most: int) -> str:
 
     rows = [cells(claim, span) for claim, span in zip(claims, spans, strict=True)]
     told = f"{plural(len(rows), 'claim')} with verdicts and 95 % intervals"
-    return _forest([f"Δ {escape(metric)}"], _scale(axis, "currentColor", str), [("", rows)], told, words="claim")
+    return _forest([f"Δ {escape(metric)}"], _scale(axis), [("", rows)], told, words="claim")
 
 
 def without_brackets(sentence: str) -> str:
@@ -483,7 +487,7 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
     ]
     titles = [f"Δ {escape(path.metric)}", "95 % bounds", "parameters", "FLOP"]
     told = "Removals that were tried, round by round, with what became of them"
-    scale = _scale(axis, palette.ink, embed)
+    scale = _scale(axis)
     return _forest(titles, scale, shown, told, headed=True, words="part that is removed")
 
 
@@ -530,7 +534,7 @@ def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callab
     times, rungs = answer.scale[0].times, ", ".join(answer.scale[0].compute)
     titles = [f"Δ at {times:g}x", "95 % interval", "speedup there", f"Δ at {rungs}"]
     told = f"What becomes of each difference at {times:g} times the compute"
-    return _forest(titles, _scale(axis, palette.ink, embed), [("", map(cells, answer.scale))], told)
+    return _forest(titles, _scale(axis), [("", map(cells, answer.scale))], told)
 
 
 def _compared(
@@ -556,8 +560,12 @@ def _marked(drawn: Look, word: str, tag: str = "span") -> str:
     return f'<b style="color: {drawn.colour}">{character(drawn)} <{tag}>{word}</{tag}></b>'
 
 
-def _scale(axis: Axis, ink: str, embed: Callable[[str], str]) -> str:
-    return f'<span aria-label="0 and the margin {axis.margin:g}">{embed(axis_svg(axis, ink))}</span>'
+def _scale(axis: Axis) -> str:
+    """The numbers above an axis in the letters of the table, however wide its pictures are drawn."""
+    numbers = "".join(
+        f'<span class="{label.anchor}" style="left: {label.at:.1%}">{label.text}</span>' for label in axis_labels(axis)
+    )
+    return f'<span class="axis" aria-label="0 and the margin {axis.margin:g}">{numbers}</span>'
 
 
 def _forest(
