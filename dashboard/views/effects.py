@@ -13,7 +13,7 @@ import streamlit as st
 from ablate.analysis.changes import setting_names, setting_titles, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects, setting_means
 from ablate.analysis.headline import average_sentence, pair_sentences, shows_effects
-from ablate.analysis.numbers import MISSING, decimals_for, fixed, in_percent
+from ablate.analysis.numbers import MISSING, decimals_for, fixed
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.slices import axis_value, linear_axes, varies
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice, positions
@@ -138,7 +138,7 @@ def _headline(study: str, said: str, effects: StudyEffects, rows: Sequence[Effec
         st.markdown(
             f"Intervals are wide because {seeds} seeds say little about noise: they reach {reach(seeds):.1f} standard "
             f"errors to either side, with {2 * seeds} seeds {reach(2 * seeds):.1f}. So {2 * seeds} seeds would narrow "
-            f"them to {in_percent(narrowing(seeds))} of their width if the noise stays as it is."
+            f"them to {100 * narrowing(seeds):.0f}\u00a0% of their width if the noise stays as it is."
         )
 
 

@@ -195,7 +195,7 @@ def test_html_is_one_page_that_loads_nothing_and_runs_nothing() -> None:
     assert NASTY in page.text
     assert not {"script", "link", "iframe", "img", "object", "base"} & set(page.tags)
     figures = 2  # the forest, and the loss against steps; nothing was timed
-    assert page.tags.count("svg") == figures + 1 + 2, "and the axis and two intervals of the answer"
+    assert page.tags.count("svg") == figures + 2, "and two intervals of the answer"
     references = [value for name, value in page.attributes if name in ("src", "href", "xlink:href", "action")]
     clips = [value for _, value in page.attributes if value is not None and value.startswith("url(")]
     assert clips, "curves end at the edge of their panel"

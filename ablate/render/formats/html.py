@@ -49,7 +49,7 @@ table.answer td { height: 31px; white-space: normal; vertical-align: middle; }
 table.answer .number { text-align: right; white-space: nowrap; }
 table.answer .verdict, table.answer .interval { white-space: nowrap; }
 table.answer :is(img, svg) { display: block; width: 244px; max-width: none; }
-table.answer .axis { display: block; position: relative; height: 1.3em; min-width: 244px; }
+table.answer .axis { display: block; position: relative; height: 1.3em; width: 244px; }
 table.answer .axis span { position: absolute; }
 table.answer .axis .middle { transform: translateX(-50%); }
 table.answer .axis .end { transform: translateX(-100%); }
@@ -77,6 +77,7 @@ table.answer small { font-size: 0.8rem; opacity: 0.8; }
     table.forest td[colspan] { grid-column: 1 / -1; padding-top: 0.6rem; }
     table.forest .interval { grid-column: 1 / -1; }
     table.forest td.verdict:empty ~ .interval { display: none; }
+    table.forest .axis { width: auto; }
     table.forest .interval :is(img, svg) { width: 100%; height: auto; margin: -0.25rem 0; }
 }
 """

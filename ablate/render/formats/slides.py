@@ -82,7 +82,8 @@ figcaption {{ font-size: 1rem; text-align: center; }}
 table.answer th {{ font-size: 1rem; }}
 table.answer td {{ height: {room}rem; }}
 table.answer td.change {{ max-width: 24rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }}
-table.answer svg {{ width: {interval:.1f}rem; height: auto; }}
+table.answer :is(svg, .axis) {{ width: {interval:.1f}rem; }}
+table.answer svg {{ height: auto; }}
 table.answer code {{ display: none; }}
 .effects table.answer td.change {{ max-width: none; white-space: normal; }}
 .claims table.answer {{ font-size: {claimed}rem; }}
@@ -114,7 +115,8 @@ footer p {{ margin: 0 0 0.15rem; }}
   table.answer tr :is(th, td) {{ border: 0; }}
   table.answer .verdict span {{ display: none; }}
   table.answer .interval {{ grid-column: 1 / -1; }}
-  table.answer .interval :is(img, svg) {{ display: block !important; width: 100% !important; height: auto; }}
+  table.answer .interval :is(.axis, img, svg) {{ display: block !important; width: 100% !important; }}
+  table.answer .interval :is(img, svg) {{ height: auto; }}
   table.answer th small.narrow, table.answer .wide {{ display: none !important; }}
   .claims table.answer tr {{ grid-template-columns: 1fr auto; }}
   .claims th.change {{ display: none; }} .claims th.number {{ grid-column: 1 / -1; }}
