@@ -89,7 +89,7 @@ table.answer code {{ display: none; }}
 .claims table.answer {{ font-size: {claimed}rem; }}
 .claims table.answer td {{ height: 3.2rem; }}
 .claims table.answer td.change {{ max-width: none; white-space: normal; }}
-.claims table.answer svg {{ width: 15.25rem; }}
+.claims table.answer :is(svg, .axis) {{ width: 15.25rem; }}
 .claims table.answer td.change small {{ display: block; font-size: 0.9em; }}
 code {{ font-size: 0.9em; }}
 footer {{ margin-top: auto; border-top: 1px solid var(--rule); padding-top: 0.5rem; }}
