@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
+import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
@@ -44,27 +45,58 @@ from dashboard.views import Entry
 
 ENTRY = Entry("Studies", ":material/list:", "All studies", 120)
 
-STRIP = 120
+STRIP = 104
 """Width of the picture of a study's verdicts, in pixels."""
-WORDS = {"question": 180, "answer": 300, "setup": 132}
-"""Widths of the columns of sentences, in pixels."""
-TALLEST, LONGEST = 84, 165
-"""Pixels of a row of four lines, and characters that they hold."""
-CALLED: dict[GroupKey, str] = {
-    "can go": "as good (not worse by the margin)",
-    "as good": "as good (not worse by the margin)",
-    "must stay": "worse (by more than the margin)",
-    "worse": "worse (by more than the margin)",
-    "lost": "not compared (trials diverged, failed or were pruned)",
+WIDTHS = {
+    "★": 30,
+    "store": 80,
+    "study": 170,
+    "verdicts": STRIP + 16,
+    "question": 158,
+    "data": 110,
+    "parameters": 80,
+    "steps": 54,
+    "margin": 60,
+    "trials": 54,
+    "state": 80,
+    "progress": 90,
+    "left": 80,
+    "updated": 94,
+    "tags": 80,
 }
-"""What groups are called whose names do not say what they mean for a variant."""
+"""Widths of columns, in pixels."""
+ROOM, NARROWEST = 1092, 220
+"""Pixels for all columns in a window of 1440; the column of answers takes what the others leave, at least so many."""
+NUMBERS = {
+    "parameters": "Of the baseline",
+    "steps": "Of training of the baseline",
+    "margin": "The difference of the metric that counts",
+    "trials": "Of all variants and seeds",
+}
+"""Columns of numbers, and what they are of."""
+TALLEST, LONGEST = 120, 165
+"""Pixels of a row of six lines, and characters of an answer beyond which no further sentence is shown."""
+CALLED: dict[GroupKey, tuple[str, str]] = {
+    "better": ("better", "by more than the margin"),
+    "can go": ("as good", "not worse by the margin"),
+    "ahead": ("ahead", "better, but not shown to be by the margin"),
+    "as good": ("as good", "not worse by the margin"),
+    "must stay": ("worse", "by more than the margin"),
+    "worse": ("worse", "by more than the margin"),
+    "undecided": ("undecided", "more seeds are needed"),
+    "lost": ("not compared", "trials diverged, failed or were pruned"),
+}
+"""What the list calls variants of a group, and what that means."""
 LINK = {False: "#005a91", True: "#7cc4f0"}
 """The colours of links, by whether the page is dark: `linkColor` of the themes."""
-HIDDEN = ("best", "simplest", "cost", "trials")
+HIDDEN = ("best", "simplest", "cost", "ended")
 """Columns that only the menu of the table and the download show."""
 PAGE = 15
 """Number of rows per page; their contents are read study by study."""
 _CLICKS, _OPENED = "clicks on the table of studies", "store and study whose answer was asked for"
+_PICKED = "store and study of the row that was selected"
+ENDED = ("complete", "trained elsewhere")
+"""States of studies of which nothing is left to train."""
 STATES = ("all", "running", "complete", "incomplete", "with failures")
 
 
@@ -121,80 +153,106 @@ def _table(words: str, state: str, starred: bool) -> None:
     found = [(at, study, marks.get((at, study.name), Mark())) for at, study in listed]
     shown = [(at, study, mark) for at, study, mark in found if _fits(study, mark, words, state)]
     shown = [one for one in shown if not starred or one[2].starred]
-    st.caption(f"{len(shown):,} of {len(listed):,} studies, the latest first; a name opens the answer")
     size = PAGE // 2 + 1 if is_narrow() else PAGE
-    pages = -(-len(shown) // size)
-    page = 1
+    pages, page = -(-len(shown) // size), 1
+    above, below = st.container(), st.container()
     if pages > 1:
-        page = int(st.number_input("Page", 1, pages, key="page", bind="query-params", width=140))
+        page = int(below.number_input(f"Page (of {pages:,})", 1, pages, key="page", bind="query-params", width=140))
     rows = shown[(page - 1) * size : page * size]
+    with above:
+        table = _list(rows, page, _counted(len(rows), (page - 1) * size, len(shown), len(listed)))
+    if table is None:
+        return
+    with below:
+        if is_narrow():
+            _legend(rows, briefly=False)
+        export(table_files("studies", table), "studies")
+
+
+def _counted(rows: int, before: int, shown: int, listed: int) -> str:
+    """Which studies are shown, of how many."""
+    which = f"{before + 1:,}-{before + rows:,} of {shown:,}" if rows < shown else f"{shown:,}"
+    return f"{which} studies" if shown == listed else f"{which} that match, of {listed:,} studies"
+
+
+def _list(rows: Sequence[tuple[str, StudySummary, Mark]], page: int, counts: str) -> pd.DataFrame | None:
+    """The studies of a page of the list, as they are also exported; None without any."""
+    st.caption(f"{counts}, the latest first; a name opens the answer")
     if not rows:
         st.info("No study matches these filters.")
-        return
-    overviews, lines = list[Overview](), list[dict[str, object]]()
+        return None
+    lines = list[dict[str, object]]()
     for at, study, mark in rows:
         with looking_at(at):
-            overviews.append(_overview(location(), study.name, stamp(study.name)))
-            lines.append(_row(at, study, mark, overviews[-1]))
-    table = pd.DataFrame(lines)
-    _legend({key for overview in overviews for key in overview.verdicts})
-    names, chosen = [(at, study.name) for at, study, _ in rows], _chosen()
-    rows_high = 34 if is_narrow() else min(TALLEST, wrapping(table, WORDS) or 35)
+            lines.append(_row(at, study, mark, _overview(location(), study.name, stamp(study.name))))
+    table = pd.DataFrame(lines).astype({"parameters": "Int64", "steps": "Int64", "margin": "Float64"})
+    _legend(rows, briefly=is_narrow())
+    names, picked = [(at, study.name) for at, study, _ in rows], st.session_state.get(_PICKED)
+    widths = _widths(table)
+    rows_high = (
+        34 if is_narrow() else min(TALLEST, wrapping(table, {n: widths[n] for n in ("question", "answer")}) or 35)
+    )
     table["verdicts"] = [strip(groups, rows_high) for groups in table["verdicts"]]
-    current = summary(chosen[1])
     if is_narrow():
         cards([_card(row, *name) for row, name in zip(table.to_dict("records"), names, strict=True)], "Studies")
-    elif current:
-        _details(current)
-        _chooser(table, names, chosen, page, rows_high)
     else:
-        _chooser(table, names, chosen, page, rows_high)
-    if is_narrow() and current:
-        _details(current)
-    export(table_files("studies", table), "studies")
+        current = summary(picked[1]) if picked == _chosen() else None
+        if current:
+            _details(current)
+        _chooser(table, names, picked if current else None, page, rows_high)
+    return table
 
 
-def _legend(found: Collection[GroupKey]) -> None:
-    """What the marks of these groups mean."""
+def _widths(table: pd.DataFrame) -> dict[str, int]:
+    """The widths of the columns, of which the one of answers takes what is left."""
+    others = sum(WIDTHS.get(name, 0) for name in _informative_columns(table))
+    return WIDTHS | {"answer": max(NARROWEST, ROOM - others)}
+
+
+def _legend(rows: Sequence[tuple[str, StudySummary, Mark]], *, briefly: bool) -> None:
+    """What the marks of these studies count and mean; `briefly`: their names alone."""
+    found = set[GroupKey]()
+    for at, study, _ in rows:
+        with looking_at(at):
+            found.update(_overview(location(), study.name, stamp(study.name)).verdicts)
     palette = Palette(dark())
-    looks = {_called(key): palette.verdict(DRAWN_AS[key]) for key in TITLES if key in found}
-    said = ", ".join(
+    looks = {CALLED.get(key, (key, "")): palette.verdict(DRAWN_AS[key]) for key in TITLES if key in found}
+    said = [
         f'<span style="white-space: nowrap"><span style="color: {look.colour}">{character(look)}</span> '
-        f"{html.escape(told)}</span>"
-        for told, look in looks.items()
-    )
+        f"{html.escape(name if briefly or not meant else f'{name} ({meant})')}</span>"
+        for (name, meant), look in looks.items()
+    ]
     if said:
-        st.html(f"<small>How many variants, or average effects, are {said}</small>")
-
-
-def _called(key: GroupKey) -> str:
-    """What a verdict calls a variant, whatever the answer calls the part that it is without."""
-    return CALLED.get(key, key)
+        counts = "" if briefly else "A mark counts variants, of some designs average effects: "
+        st.html(f"<small>{counts}{(' ' if briefly else ', ').join(said)}</small>")
 
 
 def _card(row: Mapping[Hashable, Any], at: str, study: str) -> Card:
-    state = "" if row["state"] == "complete" else f"{row['state']}, {row['trials']} trials"
-    said = (row.get("store"), state, row["tags"], row["setup"], f"{row['updated']:%Y-%m-%d}")
+    state = "" if row["state"] in ENDED else f"{row['state']}, {row['ended']} of {row['trials']} trials ended"
+    setup = (f"{count(row['parameters'])} parameters" if pd.notna(row["parameters"]) else "",
+             f"{row['steps']:,} steps" if pd.notna(row["steps"]) else "",
+             f"margin {row['margin']:g}" if pd.notna(row["margin"]) else "")  # fmt: skip
+    said = (row.get("store"), state, row["tags"], ", ".join(filter(None, setup)), f"{row['updated']:%Y-%m-%d}")
     drawn = row["verdicts"] if pd.notna(row["verdicts"]) else ""
     return Card(f"{row['★']} {study}".strip(), address("answer", **choice(at, study)),
                 (str(row["question"]), " · ".join(filter(None, said))), drawn, str(row["answer"]))  # fmt: skip
 
 
 def _chooser(
-    table: pd.DataFrame, names: list[tuple[str, str]], chosen: tuple[str, str], page: int, height: int
+    table: pd.DataFrame, names: list[tuple[str, str]], picked: tuple[str, str] | None, page: int, height: int
 ) -> None:
     """The table of studies, in which a click chooses one.
 
     Args:
         names: Store and study of each row.
-        chosen: Store and study of the row that is selected, if it is one of these.
+        picked: Store and study of the row that is selected, if it is one of these.
         page: Number of the page of rows.
         height: Of a row, in pixels.
     """
-    # A new table for each choice, with that row selected, so that the selection agrees with the sidebar.
-    clicks = int(st.session_state.get(_CLICKS, 0))
-    selected = [names.index(chosen)] if chosen in names else []
-    key = f"studies-{page}-{chosen}-{clicks}"
+    # A new table for each choice, with that row selected, so that no selection differs from the sidebar.
+    clicks, widths = int(st.session_state.get(_CLICKS, 0)), _widths(table)
+    selected = [names.index(picked)] if picked in names else []
+    key = f"studies-{page}-{picked}-{clicks}"
     st.dataframe(
         table.style.set_properties(subset=["study"], color=LINK[dark()]),
         key=key,
@@ -206,17 +264,19 @@ def _chooser(
         selection_default={"selection": {"rows": selected}},
         column_order=_informative_columns(table),
         column_config={
+            **{name: st.column_config.Column(width=width) for name, width in widths.items()},
             "progress": st.column_config.ProgressColumn(
-                "progress", min_value=0, max_value=1, format="percent", width=90
+                "progress", min_value=0, max_value=1, format="percent", width=widths["progress"]
             ),
-            "updated": st.column_config.DatetimeColumn("updated", format="distance", width=95),
-            "★": st.column_config.TextColumn(width=30),
-            **{name: st.column_config.TextColumn(width=width) for name, width in WORDS.items()},
-            "store": st.column_config.TextColumn(width=80),
-            "study": st.column_config.TextColumn(width=182),
-            "state": st.column_config.TextColumn(width=85),
+            "updated": st.column_config.DatetimeColumn("updated", format="distance", width=widths["updated"]),
+            **{
+                name: st.column_config.NumberColumn(format="localized", width=widths[name], help=told)
+                for name, told in NUMBERS.items()
+            },
             "verdicts": st.column_config.ImageColumn(
-                "variants", width=STRIP + 16, help="How many the answer judges so; of some designs, average effects"
+                "variants",
+                width=widths["verdicts"],
+                help="How many variants the answer judges so; of some designs, how many average effects",
             ),
         },
         placeholder="-",
@@ -238,14 +298,16 @@ def _fits(study: StudySummary, mark: Mark, words: str, state: str) -> bool:
 
 
 def _informative_columns(table: pd.DataFrame) -> list[str]:
-    """The columns that are not empty in all rows."""
-    silent = {"★": "", "answer": "", "setup": "", "state": "complete", "progress": 1.0, "left": None, "tags": ""}
-    return [
-        name
-        for name in map(str, table)
-        if name not in HIDDEN
-        and (name not in silent or not all(value == silent[name] or pd.isna(value) for value in table[name]))
-    ]
+    """The columns that say something; of those that tell what was compared, the ones in which studies differ."""
+    silent = {"★": ("",), "answer": ("",), "state": ENDED, "progress": (1.0,), "left": (), "tags": ("",)}
+    compared = ("data", "parameters", "steps", "margin", "trials")
+
+    def informs(name: str) -> bool:
+        if name in compared:
+            return int(table[name].replace("", None).nunique()) > (len(table) > 1)
+        return name not in silent or not all(value in silent[name] or pd.isna(value) for value in table[name])
+
+    return [name for name in map(str, table) if name not in HIDDEN and informs(name)]
 
 
 def _chosen() -> tuple[str, str]:
@@ -272,7 +334,9 @@ def _choose(key: str, clicks: int, shown: list[int], names: list[tuple[str, str]
     st.session_state[_CLICKS] = clicks + 1
     if cells:
         st.session_state[_OPENED] = names[cells[0]]
-    elif rows:
+        return
+    st.session_state[_PICKED] = names[rows[0]] if rows else None
+    if rows:
         look_at(*names[rows[0]])
         st.rerun()  # with the select boxes in the sidebar
 
@@ -289,7 +353,7 @@ def _overview(location: str, study: str, at: tuple[object, ...]) -> Overview:
 def state_of(study: StudySummary) -> str:
     """The state of a study, in a word."""
     if study.judged:
-        return "judged, not trained here"
+        return "trained elsewhere"
     if complete(study):
         return "complete"
     return "running" if study.running else "failed trials" if study.failed else "waiting"
@@ -298,17 +362,22 @@ def state_of(study: StudySummary) -> str:
 def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[str, object]:
     settled = ended(study)
     lost = ", ".join(counted((("pruned", study.pruned), ("diverged", study.diverged), ("failed", study.failed))))
+    notes = " ".join(
+        ("Trained elsewhere.",) * study.judged + (f"Of {plural(study.planned, 'trial')}, {lost}.",) * bool(lost)
+    )
     return {
         "★": "★" * mark.starred,
         **({"store": at} if len(stores()) > 1 else {}),
         "study": study.name,
         "verdicts": overview.verdicts,
         "question": study.question,
-        "answer": _briefly(overview.headline, 0 if is_narrow() else LONGEST) if ended(study) else "",
-        "setup": _setup(study, overview),
-        "state": ", ".join(filter(None, (state_of(study), lost))),
+        "answer": " ".join(filter(None, (_briefly(overview.headline, LONGEST - len(notes)) if settled else "", notes))),
+        **_setup(study),
+        "margin": overview.margin,
+        "trials": study.planned,
+        "state": state_of(study),
         "progress": settled / study.planned if study.planned else 0.0,
-        "trials": f"{settled}/{study.planned}",
+        "ended": settled,
         "best": overview.best,
         "simplest": overview.simplest,
         "cost": duration(overview.seconds),
@@ -318,23 +387,26 @@ def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[s
     }
 
 
-def _setup(study: StudySummary, overview: Overview) -> str:
-    """What was compared: the data, the size of the baseline, its training and the margin, as far as they are known."""
+def _setup(study: StudySummary) -> dict[str, object]:
+    """What was compared: the data, the size of the baseline and its training, as far as they are known."""
     known = record(study.name)
     baseline = next((one for one in known.variants if one.name == known.baseline), None)
-    if baseline is None:
-        return ""
-    data = str(baseline.spec.get("task", {}).get("data", "")).rpartition(":")[2]
-    steps = baseline.spec.get("training", {}).get("steps")
-    size = f"{count(baseline.parameters)} parameters" if baseline.parameters else ""
-    margin = "" if overview.margin is None else f"margin {overview.margin:g}"
-    return ", ".join(filter(None, (data, size, f"{steps:,} steps" if isinstance(steps, int) and steps else "", margin)))
+    spec = baseline.spec if baseline else {}
+    steps = spec.get("training", {}).get("steps")
+    return {
+        "data": str(spec.get("task", {}).get("data", "")).rpartition(":")[2],
+        "parameters": (baseline.parameters or None) if baseline else None,
+        "steps": steps if isinstance(steps, int) and steps else None,
+    }
 
 
 def _briefly(headline: Sequence[str], longest: int) -> str:
-    """As many sentences of an answer as fit in a row of this many characters, at least the first."""
-    lengths = accumulate(len(sentence) + 1 for sentence in headline)
-    return " ".join(sentence for sentence, end in zip(headline, lengths, strict=True) if end <= longest) or headline[0]
+    """As many sentences of an answer as fit in this many characters, at least the first."""
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", " ".join(headline))
+    lengths = accumulate(len(sentence) + 1 for sentence in sentences)
+    return (
+        " ".join(sentence for sentence, end in zip(sentences, lengths, strict=True) if end <= longest) or sentences[0]
+    )
 
 
 def strip(groups: Sequence[GroupKey], height: int = 34) -> str | None:
