@@ -93,6 +93,7 @@ def test_a_phone_shows_rows_as_links_and_what_comes_first_at_the_top(page: Page,
     page.open("/?study=tiny")
     page.main.get_by_role("list", name="Studies").get_by_role("link").filter(has_text="tiny").click()
     page.tab.wait_for_url("**/answer?study=tiny*")
+    page.main.get_by_role("list", name="Studies").wait_for(state="detached")
     headline = page.main.get_by_role("heading").first
     headline.wait_for()
     page.settle()
