@@ -87,7 +87,7 @@ def _idle(status: Status, past: Sequence[Sample]) -> None:
     links = [address("answer", **{STUDY: one.name}) for one, *_ in rows]
     if is_narrow():
         found = [
-            Card(f"{one.name}: {far}", link, (f"Next: {step}", f"{ago}, trained {time}. {one.question}"))
+            Card(f"{one.name}: ended {far}", link, (f"Next: {step}", f"{ago}, trained {time}. {one.question}"))
             for (one, far, ago, time, step), link in zip(rows, links, strict=True)
         ]
         cards(found, "What ran last")
