@@ -199,7 +199,7 @@ def _list(rows: Sequence[tuple[str, StudySummary, Mark]], page: int, counts: str
         current = summary(picked[1]) if picked == _chosen() else None
         if current:
             _details(current)
-        _chooser(table, names, picked if current else None, page, rows_high)
+        _chooser(table, names, _chosen(), page, rows_high)
     return table
 
 
@@ -239,7 +239,7 @@ def _card(row: Mapping[Hashable, Any], at: str, study: str) -> Card:
 
 
 def _chooser(
-    table: pd.DataFrame, names: list[tuple[str, str]], picked: tuple[str, str] | None, page: int, height: int
+    table: pd.DataFrame, names: list[tuple[str, str]], picked: tuple[str, str], page: int, height: int
 ) -> None:
     """The table of studies, in which a click chooses one.
 
@@ -335,6 +335,8 @@ def _choose(key: str, clicks: int, shown: list[int], names: list[tuple[str, str]
     if cells:
         st.session_state[_OPENED] = names[cells[0]]
         return
+    if not rows and st.session_state.get(_PICKED) != names[shown[0]]:  # a click on the row of the sidebar's study
+        rows = shown
     st.session_state[_PICKED] = names[rows[0]] if rows else None
     if rows:
         look_at(*names[rows[0]])
