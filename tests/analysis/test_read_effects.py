@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -371,3 +372,19 @@ def test_an_effect_without_two_bounds_has_its_reason(
     pair = replace(row, settings=(("a", "off"), ("b", "off")), estimate=-0.05)
     parts = replace(found, interactions=(pair,), titles={pair.name: "no a × no b"})
     assert (parts.finding(pair) == "no replacement") == (reason == "not worse than the sum")
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ({"a": 0.5}, r"On average, a=off \(.*\) is worse; b=off \(.*\) and c=off \(.*\) are as good"),
+        ({"a": 0.5, "b": 0.4}, r"On average, a=off \(.*\) and b=off \(.*\) are worse; c=off \(.*\) is as good"),
+    ],
+)
+def test_averages_are_said_by_side(steps: Mapping[str, float], said: str) -> None:
+    def truth(settings: Mapping[str, str], values: Mapping[str, Any]) -> float:
+        return 3.0 + sum(step for name, step in steps.items() if settings[name] == "off")
+
+    found = read_effects(run({"kind": "grid", "seeds": 3}, ABC, truth, noise=0.01), "a_study")
+    assert found is not None
+    assert re.fullmatch(rf"{said}( as keeping (it|them))?\.", average_sentence(found))
