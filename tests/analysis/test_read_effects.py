@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,6 +26,7 @@ from ablate.analysis.effects import (
 )
 from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.headline import average_sentence, number_of_pairs
+from ablate.analysis.next_steps import next_steps
 from ablate.analysis.status import read_overview
 from ablate.analysis.study import read_study
 from ablate.render.figures.effects import draw_means, draw_pairs, draw_sides, draws_pairs
@@ -291,9 +293,16 @@ def test_pairs_that_are_not_told_apart_are_all_counted_and_have_no_cell_of_their
     assert found is not None
     assert (len(found.interactions), number_of_pairs(found)) == (3, 6)
     assert not draws_pairs(found)
-    headline = " ".join(answer_of(read_study(made, "a_study")).headline)
+    report = read_study(made, "a_study")
+    (step,) = [step for step in next_steps(report) if "--design" in step.arguments]
+    assert step.arguments == ("resume", "a_study", "--design", "grid")
+    assert "the other 8 of 16 combinations" in step.purpose
+    assert step.seconds == pytest.approx(math.fsum(row.seconds for row in report.variants)), "as many again"
+    headline = " ".join(answer_of(report).headline)
     assert "At least 1 of 6 pairs interacts: a=off with b=off, or c=off with d=off (" in headline
-    whole = read_effects(run({"kind": "grid", "seeds": 2}, on_off("a", "b", "c", "d"), landscape), "a_study")
+    of_all = run({"kind": "grid", "seeds": 2}, on_off("a", "b", "c", "d"), landscape)
+    assert not [step for step in next_steps(read_study(of_all, "a_study")) if "--design" in step.arguments]
+    whole = read_effects(of_all, "a_study")
     assert whole is not None
     assert draws_pairs(whole)
     assert number_of_pairs(whole) == 6
