@@ -29,7 +29,7 @@ from ablate.analysis.headline import average_sentence, number_of_pairs
 from ablate.analysis.next_steps import next_steps
 from ablate.analysis.status import read_overview
 from ablate.analysis.study import read_study
-from ablate.render.figures.effects import draw_means, draw_pairs, draw_sides, draws_pairs
+from ablate.render.figures.effects import changes_by_first, draw_means, draw_pairs, draw_sides, draws_pairs
 from ablate.render.figures.style import PAPER
 from ablate.render.formats.html import effects_table
 from ablate.store.records import Declaration, TrialState
@@ -351,6 +351,8 @@ def test_an_interaction_is_drawn_as_the_means_that_it_is_a_difference_of() -> No
     lines = [*map(rows, solid)]
     moved = [after["value"] - before["value"] for before, after in lines]
     assert moved == pytest.approx([row.estimate for row in found.ranked(found.main)])
+    said = changes_by_first(found, trials)
+    assert [float(number) for number in re.findall(r"[+-]\d\.\d+", said)] == pytest.approx([-0.2, 0, 0.2, 0], abs=1e-3)
     gone = next(name for name in runs if "a=off" in name)
     part = {name: replace(one, finished={}) if name == gone else one for name, one in runs.items()}
     assert setting_means(made.record, part, pair) == {}, "the effect is no difference of these means"
