@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -15,8 +16,13 @@ from dashboard.shared.pictures import packed
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
-    return Workplace(tmp_path_factory.mktemp("running"), cache)
+def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Workplace]:
+    """Its studies of a million steps end with the tests, whatever fails."""
+    yield (made := Workplace(tmp_path_factory.mktemp("running"), cache))
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if any(str(made.folder) in argument for argument in process.cmdline()):
+                process.kill()
 
 
 @pytest.fixture(scope="module")
