@@ -51,7 +51,7 @@ def test_in_an_empty_folder_a_study_is_started_stopped_and_continued_by_clicks(
     page.main.get_by_text("A valid space: long").wait_for()
     page.tab.get_by_role("button", name="Start this study").click()
     eventually(lambda: place.trials("running"))
-    list_of_studies.main.get_by_text("Does a tiny model need its maps?").first.wait_for()
+    list_of_studies.main.get_by_text("Does a tiny model need its maps?").first.wait_for(state="attached")
     list_of_studies.check()
     list_of_studies.tab.close()
     page.tab.wait_for_url("**/answer?study=long*")
