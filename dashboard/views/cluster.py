@@ -96,7 +96,7 @@ def _idle(status: Status, past: Sequence[Sample]) -> None:
         cells = tuple((one.name, one.question, *rest) for one, *rest in rows)
         show_grid(Grid(titles, (cells,), frozenset({0, 1, 2, 5})), "What ran last", links)
     st.caption(
-        "A name opens the answer, where the next step can be taken. Its time is that at the speed of the earlier trials."
+        "A name opens the answer, where the next step can be taken. Its time is at the speed of the earlier trials."
     )
     link("design", "Design another study")
 

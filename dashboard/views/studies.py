@@ -239,20 +239,20 @@ def _card(row: Mapping[Hashable, Any], at: str, study: str) -> Card:
 
 
 def _chooser(
-    table: pd.DataFrame, names: list[tuple[str, str]], picked: tuple[str, str], page: int, height: int
+    table: pd.DataFrame, names: list[tuple[str, str]], chosen: tuple[str, str], page: int, height: int
 ) -> None:
     """The table of studies, in which a click chooses one.
 
     Args:
         names: Store and study of each row.
-        picked: Store and study of the row that is selected, if it is one of these.
+        chosen: Store and study of the row that is selected, if it is one of these.
         page: Number of the page of rows.
         height: Of a row, in pixels.
     """
-    # A new table for each choice, with that row selected, so that no selection differs from the sidebar.
+    # A new table for each choice, with that row selected, so that the selection agrees with the sidebar.
     clicks, widths = int(st.session_state.get(_CLICKS, 0)), _widths(table)
-    selected = [names.index(picked)] if picked in names else []
-    key = f"studies-{page}-{picked}-{clicks}"
+    selected = [names.index(chosen)] if chosen in names else []
+    key = f"studies-{page}-{chosen}-{clicks}"
     st.dataframe(
         table.style.set_properties(subset=["study"], color=LINK[dark()]),
         key=key,
@@ -318,6 +318,7 @@ def _chosen() -> tuple[str, str]:
 def _choose(key: str, clicks: int, shown: list[int], names: list[tuple[str, str]]) -> None:
     """Choose the study of the row that was clicked for all pages; a click on a cell opens its answer instead.
 
+    A click on the box of the selected row also selects the first cell, of the verdicts, which therefore opens nothing.
     Streamlit also calls this when a live run brings the selection of a table that has been replaced, or the selection
     with which the table was drawn; neither is a click.
 
@@ -328,14 +329,14 @@ def _choose(key: str, clicks: int, shown: list[int], names: list[tuple[str, str]
         names: Store and study of each row.
     """
     selected = st.session_state[key]["selection"]
-    rows, cells = list(selected["rows"]), [row for row, _ in selected["cells"]]
+    rows, cells = list(selected["rows"]), [row for row, name in selected["cells"] if name != "verdicts"]
     if clicks != st.session_state.get(_CLICKS, 0) or (rows == shown and not cells):
         return
     st.session_state[_CLICKS] = clicks + 1
     if cells:
         st.session_state[_OPENED] = names[cells[0]]
         return
-    if not rows and st.session_state.get(_PICKED) != names[shown[0]]:  # a click on the row of the sidebar's study
+    if not rows and st.session_state.get(_PICKED) != names[shown[0]]:  # the row of the study that the sidebar chose
         rows = shown
     st.session_state[_PICKED] = names[rows[0]] if rows else None
     if rows:
@@ -368,10 +369,10 @@ def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[s
         ("Trained elsewhere.",) * study.judged + (f"Of {plural(study.planned, 'trial')}, {lost}.",) * bool(lost)
     )
     return {
+        "verdicts": overview.verdicts,
         "★": "★" * mark.starred,
         **({"store": at} if len(stores()) > 1 else {}),
         "study": study.name,
-        "verdicts": overview.verdicts,
         "question": study.question,
         "answer": " ".join(filter(None, (_briefly(overview.headline, LONGEST - len(notes)) if settled else "", notes))),
         **_setup(study),

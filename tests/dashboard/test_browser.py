@@ -355,11 +355,10 @@ def test_a_click_on_a_row_or_a_claim_shows_its_evidence_and_the_way_back(page: P
 
 def test_stars_tags_and_notes_are_written_and_found(page: Page, place: Workplace) -> None:
     page.open("/?study=tiny")
-    assert not page.main.get_by_text("Star, tags, note").count(), "the study of the address is no choice of a row"
-    page.main.get_by_test_id("stDataFrame").click(position={"x": 16, "y": 60})
-    page.main.get_by_text("Star, tags, note").wait_for()
     check_keyboard(page, ["Sidebar: .*Study", "Sidebar: .*Curves", "main: .*(Search|words of a name)", "main: .*all$",
                           "Studies with their state", "main: .*Export"])  # fmt: skip
+    assert not page.main.get_by_text("Star, tags, note").count(), "the study of the address is no choice of a row"
+    page.main.get_by_test_id("stDataFrame").click(position={"x": 16, "y": 60})
     page.main.get_by_text("Star, tags, note").click()
     page.tab.get_by_label("Tags, separated by commas").fill("paper, done")
     page.tab.get_by_label("Note").fill("*look* at it")

@@ -69,7 +69,7 @@ def click_on(page: Page, study: str) -> None:
     canvas = page.tab.locator('[role="region"][aria-label^="Studies"]').locator("canvas").first.bounding_box()
     assert canvas is not None
     height = (canvas["height"] - 35) / len(rows)
-    page.tab.mouse.click(canvas["x"] + 120, canvas["y"] + 35 + height * (0.5 + rows.index(study)))
+    page.tab.mouse.click(canvas["x"] + 300, canvas["y"] + 35 + height * (0.5 + rows.index(study)))
     page.tab.wait_for_url(f"**/answer?study={study}*")
     page.settle()
 
@@ -95,12 +95,12 @@ def test_a_click_on_the_name_of_a_study_opens_its_answer_while_studies_run(page:
         page.tab.evaluate(hasten, LIVE * 1000)
         for _ in range(2):
             page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Studies", exact=True).click()
-            page.main.get_by_test_id("stDataFrame").wait_for()
+            page.main.get_by_role("region", name="Studies with their state").wait_for()
             assert page.tab.evaluate("window.hastened"), "no timer of the page was found"
             click_on(page, "crossed")
             assert page.tab.get_by_role("combobox", name="Study").input_value() == "crossed"
         page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Studies", exact=True).click()
-        page.main.get_by_test_id("stDataFrame").wait_for()
+        page.main.get_by_role("region", name="Studies with their state").wait_for()
         # In a slow browser a live run may bring the selection of a table that a choice has replaced: not a click.
         slow.send("Emulation.setCPUThrottlingRate", {"rate": 2})
         for name in ("path", "crossed", "path"):
