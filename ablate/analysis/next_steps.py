@@ -140,7 +140,9 @@ def _all_combinations(report: StudyReport) -> Iterator[NextStep]:
     if (others := _other_combinations(report)) and report.effects is not None:
         every = others + len(report.variants)
         pairs = plural(number_of_pairs(report.effects), "pair")
-        purpose = f"trains the other {others} of {every} combinations, in a study of its own: tells the {pairs} apart"
+        changes = "changes and " * any(name.count(":") == 1 for row in report.effects.main for name in row.aliases)
+        purpose = f"trains the other {others} of {every} combinations, in a study of its own: "
+        purpose += f"tells the {changes}{pairs} apart"
         trained = math.fsum(row.seconds for row in report.variants)
         yield NextStep(
             ("resume", report.record.name, "--design", "grid"), purpose, trained * others / (every - others) or None
@@ -148,13 +150,16 @@ def _all_combinations(report: StudyReport) -> Iterator[NextStep]:
 
 
 def _other_combinations(report: StudyReport) -> int:
-    """How many combinations a study with confounded pairs left out; 0 if it is no step to train them."""
+    """The number of combinations that a fractional design left out.
+
+    0 where training them would separate nothing that is confounded, or where a grid of the study is no valid step.
+    """
     effects, space = report.effects, report.record.space
     fits = not (report.record.traits.chooses or space.get("tune") or space.get("tuned") or report.scaling)
     if effects is None or not fits or effects.axes or not isinstance(space.get("design", {}).get("seeds"), int):
         return 0
     every = math.prod(map(len, factors_of(report.record).switches.values()))
-    aliased = any(row.aliases for row in effects.interactions)
+    aliased = any(row.aliases for row in (*effects.main, *effects.interactions))
     return every - len(report.variants) if aliased and every <= MOST_COMBINATIONS else 0
 
 

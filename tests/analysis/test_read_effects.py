@@ -294,7 +294,13 @@ def test_pairs_that_are_not_told_apart_are_all_counted_and_have_no_cell_of_their
     assert (len(found.interactions), number_of_pairs(found)) == (3, 6)
     assert not draws_pairs(found)
     report = read_study(made, "a_study")
+    quarter = run({"kind": "fractional", "resolution": "III", "seeds": 2}, ABC, landscape)
+    (step,) = [step for step in next_steps(read_study(quarter, "a_study")) if "--design" in step.arguments]
+    assert step.purpose.endswith(
+        "the other 4 of 8 combinations, in a study of its own: tells the changes and 3 pairs apart"
+    )
     (step,) = [step for step in next_steps(report) if "--design" in step.arguments]
+    assert step.purpose.endswith("tells the 6 pairs apart")
     assert step.arguments == ("resume", "a_study", "--design", "grid")
     assert "the other 8 of 16 combinations" in step.purpose
     assert step.seconds == pytest.approx(math.fsum(row.seconds for row in report.variants)), "as many again"
