@@ -21,7 +21,7 @@ from rich.text import Text
 
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import Along, AlongCell, AnswerGroup, AnswerRow, GroupKey, in_answer
-from ablate.analysis.numbers import decimals_for, duration, fixed, new_part, percent
+from ablate.analysis.numbers import about, decimals_for, fixed, new_part, percent
 from ablate.analysis.suite import Suite, SuiteCell
 from ablate.analysis.why import Why
 from ablate.errors import printable
@@ -206,7 +206,7 @@ def _trust(answer: Answer, width: int, most: int) -> Iterator[Text]:
 
 def _next(answer: Answer, width: int, most: int, options: Sequence[str]) -> Iterator[Text]:
     for number, step in enumerate(answer.next[:most], 1):
-        time = f", ~{duration(step.seconds)} of training" if step.seconds else ""
+        time = f", {about(step.seconds)} of training" if step.seconds else ""
         hidden = f"; {len(answer.next) - most} more: --full" if number == most < len(answer.next) else ""
         typed = command(*step.arguments, *options) if step.arguments else ""
         yield from _command("NEXT" if number == 1 else "", typed, f"  {step.told}{time}{hidden}", width)
