@@ -189,12 +189,12 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
 
 
 def _judged(row: VariantRow | None, metric: str) -> str:
-    """The verdict on a variant with its mean difference: `must stay: +1.05 val_loss from its baseline, ...`."""
+    """The verdict on a variant with its mean difference: `must stay: +1.05 validation loss from its baseline, ...`."""
     verdict, gap = ("", None) if row is None else (answer_sentence(row), row.difference)
     if not verdict or gap is None or gap.difference is None:
         return verdict
     word, _, reason = verdict.partition(": ")
-    what = metric.replace("val_loss", "validation loss")
+    what = "validation loss" if metric == "val_loss" else metric
     size = f"{fixed(gap.difference, 3, sign=True)} {what} from its baseline"
     return f"{word}: {', '.join(filter(None, (size, reason)))}"
 

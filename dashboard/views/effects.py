@@ -137,8 +137,8 @@ def _headline(study: str, said: str, effects: StudyEffects, rows: Sequence[Effec
     if known and 1 < seeds <= FEW_SEEDS and any(effects.side(row) == "undecided" for row in rows):
         st.markdown(
             f"Intervals are wide because {seeds} seeds say little about noise: they reach {reach(seeds):.1f} standard "
-            f"errors to either side, with {2 * seeds} seeds {reach(2 * seeds):.1f}. So {2 * seeds} seeds would narrow "
-            f"them to {100 * narrowing(seeds):.0f}\u00a0% of their width if the noise stays as it is."
+            f"errors to either side. With {2 * seeds} seeds they reach {reach(2 * seeds):.1f} smaller ones, "
+            f"{100 * narrowing(seeds):.0f}\u00a0% of the width, if the noise stays as it is."
         )
 
 
