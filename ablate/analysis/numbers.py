@@ -77,8 +77,8 @@ def interval_words(low: float | None, high: float | None, margin: float, decimal
     """An interval as `-0.01 to +0.02`; `-0.01 or more` where nothing bounds it above.
 
     Args:
-        margin: What the ends are compared with, as do `decimals` in `fixed_beside`.
-        decimals: At least.
+        margin: What both ends are compared with, as in `fixed_beside`.
+        decimals: The least number of decimals.
     """
     write = partial(fixed_beside, margin=margin, decimals=decimals)
     if low is None or high is None or (math.isinf(low) and math.isinf(high)):

@@ -24,7 +24,7 @@ DECADES = 3
 
 
 def show_inside(key: str, name: str) -> None:
-    """Draw the recordings of a trial, or show how to record them."""
+    """Draw the recordings of a trial, if it has any."""
     inside = block_recordings(store().recordings(key))
     if inside is None:
         return

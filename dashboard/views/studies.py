@@ -204,7 +204,7 @@ def _list(rows: Sequence[tuple[str, StudySummary, Mark]], page: int, counts: str
 
 
 def _widths(table: pd.DataFrame) -> dict[str, int]:
-    """The widths of the columns, of which the one of answers takes what is left."""
+    """The width of each column in pixels; the column of answers takes the remaining room."""
     others = sum(WIDTHS.get(name, 0) for name in _informative_columns(table))
     return WIDTHS | {"answer": max(NARROWEST, ROOM - others)}
 
