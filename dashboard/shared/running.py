@@ -338,6 +338,10 @@ def _limit(step: NextStep, study: str) -> str:
     return f" The run stops once that is settled, at the latest after {more} more seeds." if ":" in seeds else ""
 
 
+DESIGNED = {"grid": "Train the other combinations", "simplify": "Try removals together"}
+"""What a button does that runs a study with another design."""
+
+
 def step_label(step: NextStep, study: str) -> str:
     """What a button does that takes a step: `Add 2 seeds, 4 in all`."""
     seeds, more = _seeds(step, study)
@@ -351,7 +355,7 @@ def step_label(step: NextStep, study: str) -> str:
         return f"Add rung {rung}"
     if times := options_of.get("--longer"):
         return f"Train {times} times as long"
-    return f"Run the design {options_of['--design']}" if "--design" in options_of else "Resume"
+    return DESIGNED.get(options_of.get("--design", ""), "Resume")
 
 
 def begin_study(name: str, text: str) -> None:
