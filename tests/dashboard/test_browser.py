@@ -161,7 +161,7 @@ def test_navigation_from_studies_to_a_trial_to_a_comparison(
 ) -> None:
     page.open("/studies?study=tiny")  # by its name, too
     page.tab.wait_for_url("**/?study=tiny")
-    page.main.get_by_role("link", name="Trial").click()
+    page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Trial", exact=True).click()
     page.settle()
     with open_store(place.store, create=False) as store:
         record = store.study("tiny")
@@ -286,9 +286,9 @@ def test_the_way_back_from_a_trial_keeps_the_sorting(page: Page) -> None:
     page.main.get_by_role("heading", name="Trial", level=1).wait_for()
     page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Curves", exact=True).click()
     page.main.get_by_role("heading", name="Curves", level=1).wait_for()
-    for _ in range(2):
+    for title in ("Trial", "All trials"):
         page.tab.go_back()
-    page.main.get_by_role("heading", name="All trials", level=1).wait_for()
+        page.main.get_by_role("heading", name=title, level=1).wait_for()
     page.settle()
     assert page.tab.url == address
     assert page.table("Trials with state") == rows

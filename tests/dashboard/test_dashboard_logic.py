@@ -21,8 +21,9 @@ from ablate.store import (
     open_store,
 )
 from dashboard.shared.results import _write
-from dashboard.shared.store import every
+from dashboard.shared.store import every, named_stores
 from dashboard.shared.store import store as opened_store
+from dashboard.views.studies import _PICKED
 
 APP = Path(__file__).parent.parent.parent / "dashboard" / "app.py"
 
@@ -76,15 +77,10 @@ def test_studies_are_found(store: str, parameters: dict[str, str], names: list[s
 @pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
 def test_a_line_says_what_matters(store: str) -> None:
     table = opened().dataframe[0].value.set_index("study")
-    assert list(table.loc["done", ["state", "progress", "trials", "best"]]) == ["complete", 1.0, "4/4", "small"]
-    assert list(table.loc["half", ["state", "progress", "trials", "★", "tags"]]) == [
-        "waiting",
-        0.5,
-        "2/4",
-        "★",
-        "thesis",
-    ]
-    assert table.loc["broken", "state"].endswith(", 1 failed")
+    ended = ["state", "progress", "ended", "trials"]
+    assert list(table.loc["done", [*ended, "best"]]) == ["complete", 1.0, 4, 4, "small"]
+    assert list(table.loc["half", [*ended, "★", "tags"]]) == ["waiting", 0.5, 2, 4, "★", "thesis"]
+    assert table.loc["broken", "answer"].endswith(" 1 failed.")
     assert table.loc["done", "answer"] == "No verdict yet: 2 seeds do not decide the comparison."
 
 
@@ -106,7 +102,8 @@ def test_a_study_whose_trials_were_all_finished_or_pruned_is_complete(store: str
     trials = [Ended("baseline", 0, 2.0), *(Ended("baseline", seed, None, TrialState.PRUNED) for seed in (1, 2))]
     write_study(store, "pruned", variants_of({"baseline": 10}, 9), trials, margin=0.5)
     table = opened(study="pruned").dataframe[0].value.set_index("study")
-    assert list(table.loc["pruned", ["state", "progress", "trials"]]) == ["complete, 2 pruned", 1.0, "3/3"]
+    assert list(table.loc["pruned", ["state", "progress", "ended", "trials"]]) == ["complete", 1.0, 3, 3]
+    assert table.loc["pruned", "answer"].endswith("Of 3 trials, 2 pruned.")
     assert every("pruned") is None, "the pages do not ask again"
     assert every("half") is not None
 
@@ -142,7 +139,10 @@ def test_nothing_is_shown_before_the_token_is_given(store: str, monkeypatch: pyt
 
 def test_a_read_only_dashboard_writes_no_mark(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"stores": [store], "read_only": True}))
-    app = opened(study="done")
+    app = AppTest.from_file(str(APP), default_timeout=90)
+    app.query_params["study"] = "done"
+    app.session_state[_PICKED] = (next(iter(named_stores([store]))), "done")  # a row was selected
+    app.run()
     saves = [one for one in app.button if one.label == "Save"]
     assert saves
     assert all(one.disabled for one in saves)
