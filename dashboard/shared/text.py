@@ -30,19 +30,21 @@ def one_line(text: str, longest: int = LONG) -> str:
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
 
-def isolated(line: str) -> str:
-    """A line in a Unicode direction isolate if it has characters that are not ASCII."""
-    return line if line.isascii() else f"{_FIRST_STRONG}{line}{_POP}"
+def isolated(shown: str, line: str) -> str:
+    """What is shown of a line, in a Unicode direction isolate if the line has characters that are not ASCII."""
+    return shown if line.isascii() else f"{_FIRST_STRONG}{shown}{_POP}"
 
 
 def escape(text: str, longest: int = 10_000) -> str:
     """The text literally, for Markdown; an invisible word joiner prevents `a@b.c` from becoming a link."""
-    return isolated(_escaped(one_line(text, longest)))
+    line = one_line(text, longest)
+    return isolated(_escaped(line), line)
 
 
 def prose(text: str, longest: int = 10_000) -> str:
     """A sentence for Markdown: literal text, with text in backticks as code."""
-    return isolated(with_code(one_line(text, longest), _escaped, "`{}`".format))
+    line = one_line(text, longest)
+    return isolated(with_code(line, _escaped, "`{}`".format), line)
 
 
 def _escaped(line: str) -> str:

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from cli_runs import Workplace
 from fake_store import fake_store
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
@@ -77,6 +77,7 @@ def test_escaped_text_is_read_as_one_run_of_words(text: str) -> None:
 
 
 @given(st.text(alphabet="*_`[]()<>#!&;~:/\\\\ ab@.", max_size=60))
+@example("_@_._")
 def test_a_sentence_is_words_and_code_and_nothing_else(text: str) -> None:
     shown = MarkdownIt("commonmark").enable("strikethrough").parseInline(prose(text))[0].children or []
     assert {token.type for token in shown} <= {"text", "text_special", "code_inline"}
