@@ -10,7 +10,7 @@ from families import without_dropout
 
 from ablate.errors import PluginError
 from ablate.kinds.mixers.token_mixing import FNetSpec
-from ablate.nn.model import build_model, model_cost, outline
+from ablate.nn.model import FAMILIES, build_model, model_cost, outline
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names
 from ablate.spec.sublayers import MIXERS
@@ -50,6 +50,9 @@ def test_a_model_is_outlined_priced_frozen_and_starts_from_a_stage(name: str) ->
     whole = build_model(spec, **SIZES, seeds=[0])
     outlined = outline(spec, **SIZES)
     assert shapes(outlined) == shapes(whole)
+    if not all(parameter.is_meta for parameter in outlined.parameters()):
+        with torch.device("meta"):
+            FAMILIES[spec.family][0](spec, *SIZES.values(), 0, 1)  # raises what `outline` does not show
     assert all(parameter.is_meta for parameter in outlined.parameters())
     parameters = sum(one.numel() for one in outlined.parameters())
     assert model_cost(spec, **SIZES).parameters == parameters
