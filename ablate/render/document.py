@@ -190,6 +190,8 @@ def effects_note(effects: StudyEffects) -> str:
     said = f"Δ: {effects.metric} with the change minus without it. " if effects.main else ""
     if effects.interactions:
         said += f"Of two together: {effects.metric} with both minus what their single Δ add up to. "
+        if effects.removes(*effects.interactions):
+            said += "Worse than that sum: each does the work of the other. Better: each needs the other. "
     if effects.withheld:
         said += f"All are undecided, whatever their intervals: {effects.withheld}."
     else:

@@ -212,33 +212,22 @@ def interval_svg(axis: Axis, row: Span | AnswerRow, *, colour: str, ink: str, ma
         ink: Of the lines at zero and at the margin.
         mark: Vega's name of the mark of the mean, so that verdicts differ by more than their colour.
     """
-    middle, parts, covered = 13.0, list[str](), (0.0, 0.0)
+    middle, parts = 13.0, list[str]()
     if (span := axis.span(row)) is not None and row.difference is not None:
         first, mean, last = (_pixel(axis, position) for position in span)
         begin, end = sorted((first, last))
         beyond = (span[0] < 0, span[2] > 1)
         at_left, at_right = beyond if axis.worse > 0 else beyond[::-1]
+        if begin < end:
+            line = f'y1="{middle}" y2="{middle}" stroke="{colour}" stroke-width="3"'
+            parts.append(f'<line x1="{begin:g}" x2="{end:g}" {line}/>')
         if at_right:
             parts.append(f'<path d="{_ARROWS[True]}" fill="{colour}"/>')
         if at_left:
             parts.append(f'<path d="{_ARROWS[False]}" fill="{colour}"/>')
         if 0 <= span[1] <= 1:
             parts.append(f'<path d="{outline(mark)}" transform="translate({mean} {middle})" fill="{colour}"/>')
-        else:  # the mean as a number beside the arrow to it
-            told = f"{row.difference:+.3g}"
-            room = _LETTER * (len(told) + 1)
-            if row.difference > 0:
-                at, anchor, covered = _WIDTH - 13, "end", (_WIDTH - 13 - room, _WIDTH - 13.0)
-                end = min(end, covered[0])
-            else:
-                at, anchor, covered = 13, "start", (13.0, 13 + room)
-                begin = max(begin, covered[1])
-            style = f'font-family="sans-serif" font-size="10" font-weight="bold" fill="{colour}"'
-            parts.append(f'<text x="{at}" y="16.5" text-anchor="{anchor}" {style}>{told}</text>')
-        if begin < end:
-            line = f'y1="{middle}" y2="{middle}" stroke="{colour}" stroke-width="3"'
-            parts.insert(0, f'<line x1="{begin:g}" x2="{end:g}" {line}/>')
-    return _on_axis(axis, parts, ink, covered)
+    return _on_axis(axis, parts, ink)
 
 
 def seeds_svg(axis: Axis, differences: Sequence[float], *, colour: str, ink: str) -> str:
@@ -260,17 +249,12 @@ def seeds_svg(axis: Axis, differences: Sequence[float], *, colour: str, ink: str
     return _on_axis(axis, circles, ink)
 
 
-def _on_axis(axis: Axis, parts: Sequence[str], ink: str, covered: tuple[float, float] = (0.0, 0.0)) -> str:
-    """A picture of a row, with the lines at zero and at the margin behind it.
-
-    Args:
-        covered: From where to where a number stands, which no line crosses.
-    """
+def _on_axis(axis: Axis, parts: Sequence[str], ink: str) -> str:
+    """A picture of a row, with the lines at zero and at the margin behind it."""
     width, height, zero = _WIDTH, 26, _pixel(axis, axis.position(0.0))
 
     def line(at: float, more: str = "") -> str:
-        pieces = ((0, 6), (20, height)) if covered[0] < at < covered[1] else ((0, height),)
-        return "".join(f'<line x1="{at}" x2="{at}" y1="{top}" y2="{end}" stroke="{ink}"{more}/>' for top, end in pieces)
+        return f'<line x1="{at}" x2="{at}" y1="0" y2="{height}" stroke="{ink}"{more}/>'
 
     behind = [line(zero)]
     for side in (1, -1)[: 1 + axis.both]:

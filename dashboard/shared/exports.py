@@ -96,12 +96,13 @@ _VERDICT = re.compile(r"([▲●■◆])( (?:better|can go|as good|must stay|wor
 """A verdict in a cell: its mark, with the word where there is room."""
 
 
-def plain_table(grid: Grid, told: str, links: Sequence[str] = ()) -> None:
+def plain_table(grid: Grid, told: str, links: Sequence[str] = (), lasts: Sequence[str] = ()) -> None:
     """Show cells of text as a table, verdicts among them in their colours.
 
     Args:
         told: What it holds, for those who cannot see it.
         links: The page that the first cell of each row opens; empty for none.
+        lasts: The page that the last cell of each row opens; empty for none.
     """
 
     looks = Palette(dark()).verdicts(("better", "not needed", "needed", "undecided")).values()
@@ -110,14 +111,15 @@ def plain_table(grid: Grid, told: str, links: Sequence[str] = ()) -> None:
     def coloured(found: re.Match[str]) -> str:
         return f'<b style="color: {colours[found[1]]}; white-space: nowrap">{found[0]}</b>'
 
-    def row(cells: Sequence[str], tag: str, link: str = "") -> str:
+    def row(cells: Sequence[str], tag: str, first: str = "", last: str = "") -> str:
         kinds = ("" if place in grid.texts else ' class="number"' for place in range(len(cells)))
         shown = [_VERDICT.sub(coloured, html.escape(cell)) for cell in cells]
-        shown[:1] = [f'<a href="{html.escape(link)}">{shown[0]}</a>' if link else shown[0]]
+        for place, link in ((0, first), (-1, last)):
+            shown[place] = f'<a href="{html.escape(link)}">{shown[place]}</a>' if link else shown[place]
         return "".join(f"<{tag}{kind}>{cell}</{tag}>" for cell, kind in zip(shown, kinds, strict=True))
 
-    rows = zip_longest((cells for group in grid.groups for cells in group), links, fillvalue="")
-    body = "".join(f"<tr>{row(cells, 'td', link)}</tr>" for cells, link in rows)
+    rows = zip_longest((cells for group in grid.groups for cells in group), links, lasts, fillvalue="")
+    body = "".join(f"<tr>{row(cells, 'td', first, last)}</tr>" for cells, first, last in rows)
     st.html(
         f'<div class="scrolled" role="region" tabindex="0" aria-label="{html.escape(told)}"><table class="answer">'
         f"<thead><tr>{row(grid.titles, 'th')}</tr></thead><tbody>{body}</tbody></table></div>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
+from operator import itemgetter
 from threading import Thread
 
 import psutil
@@ -21,11 +22,13 @@ class Sample:
         at: Seconds since the epoch.
         load: Processes that ran or waited for a core, over the last minute.
         used: Bytes of memory.
+        busiest: The program that used most processor time since the sample before; empty if none is known.
     """
 
     at: float
     load: float
     used: int
+    busiest: str = ""
 
 
 _SAMPLES: deque[Sample] = deque(maxlen=KEPT)
@@ -34,7 +37,10 @@ _SAMPLES: deque[Sample] = deque(maxlen=KEPT)
 def sample() -> Sample:
     """What the machine does now."""
     memory = psutil.virtual_memory()
-    return Sample(time.time(), psutil.getloadavg()[0], memory.total - memory.available)
+    programs = [one.info for one in psutil.process_iter(["pid", "name", "cpu_percent"]) if one.info["cpu_percent"]]
+    most = max(programs, key=itemgetter("cpu_percent"), default=None)
+    busiest = f"{most['name']}, process {most['pid']}" if most else ""
+    return Sample(time.time(), psutil.getloadavg()[0], memory.total - memory.available, busiest)
 
 
 def history() -> list[Sample]:

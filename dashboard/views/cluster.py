@@ -27,7 +27,7 @@ from dashboard.shared.exports import (
     dark,
     export,
     is_narrow,
-    show_grid,
+    plain_table,
     table_files,
 )
 from dashboard.shared.frame import STUDY, address, chosen_study, link
@@ -42,7 +42,7 @@ from dashboard.views import Entry
 
 ENTRY = Entry("Now running", ":material/dns:", "All studies", 140)
 
-UNPLACED = "waits for a worker"
+UNPLACED, NO_STEP = "waits for a worker", "none"
 MOST_LAST, LEAST_PAST, GIB, LATE = 5, 300.0, 2.0**30, 0.8
 """Studies that ran last and are shown; seconds of samples of the machine that make a line; the share of a bar from
 which what is said of its mark is at its end."""
@@ -79,8 +79,9 @@ def _live(driven: Sequence[str]) -> None:
 
 def _idle(status: Status, past: Sequence[Sample]) -> None:
     """That nothing runs, what the machine does, and what ran last with what it suggests."""
-    busy = " Other programs keep this machine busy: training would take longer."
-    st.markdown("**No study runs now.**" + busy * (past[-1].load > (psutil.cpu_count() or 1)))
+    most = f", most of all {past[-1].busiest}" if past[-1].busiest else ""
+    busy = f"Other programs keep this machine busy{most}: training would take longer."
+    st.markdown("**No study runs now.** " + escape(busy) * (past[-1].load > (psutil.cpu_count() or 1)))
     _machine(past)
     st.header("What ran last", anchor=False)
     rows = [(one, *_last(one, status)) for one in studies()[:MOST_LAST]]
@@ -92,12 +93,11 @@ def _idle(status: Status, past: Sequence[Sample]) -> None:
         ]
         cards(found, "What ran last")
     else:
-        titles = ("study", "question", "trials ended", "last ended", "training", "next step")
+        titles = ("study", "question", "trials ended", "last ended", "training time", "next step")
         cells = tuple((one.name, one.question, *rest) for one, *rest in rows)
-        show_grid(Grid(titles, (cells,), frozenset({0, 1, 2, 5})), "What ran last", links)
-    st.caption(
-        "A name opens the answer, where the next step can be taken. Its time is at the speed of the earlier trials."
-    )
+        steps = ["" if step.startswith(NO_STEP) else address("runs", **{STUDY: one.name}) for one, *_, step in rows]
+        plain_table(Grid(titles, (cells,), frozenset({0, 1, 2, 5})), "What ran last", links, steps)
+    st.caption("The time of a next step is at the speed of the earlier trials.")
     link("design", "Design another study")
 
 
@@ -108,11 +108,11 @@ def _last(one: StudySummary, status: Status) -> tuple[str, str, str, str]:
     ago = MISSING if ends is None else f"{duration((status.at - ends).total_seconds())} ago"
     step = next(iter(answer(one.name).next), None) if ended(one) else None
     if step is None:
-        told = "none"
+        told = NO_STEP
     elif step.arguments or step.field:
         told = step_label(step, one.name) + (f", {about(step.seconds)}" if step.seconds else "")
     else:
-        told = f"none, {step.purpose}"
+        told = f"{NO_STEP}, {step.purpose}"
     lost = counted((("diverged", one.diverged), ("failed", one.failed), ("pruned", one.pruned)))
     far = ", ".join([f"{ended(one):,} of {one.planned:,}", *lost])
     return far, ago, duration(sum(load.seconds for load in loads)) if loads else MISSING, told
@@ -123,10 +123,13 @@ def _machine(past: Sequence[Sample]) -> None:
     cores, whole = psutil.cpu_count() or 1, psutil.virtual_memory().total
     st.header(f"This machine, {escape(platform.node())}", anchor=False)
     now, columns = past[-1], st.columns(2, gap="medium")
+    _, of_5, of_15 = psutil.getloadavg()
     with columns[0]:
         loads = [(one.at, one.load) for one in past]
         over = f": {now.load / cores:.1f} times what they can do" * (now.load > cores)
-        _use(f"**Load** {now.load:.1f} on {plural(cores, 'core')}{over}", plural(cores, "core"), now.load, cores, loads)
+        means = f"; {of_5:.1f} over 5 min, {of_15:.1f} over 15 min"
+        told = f"**Load** {now.load:.1f} on {plural(cores, 'core')}{over}{means}"
+        _use(told, plural(cores, "core"), now.load, cores, loads)
     with columns[1]:
         used = [(one.at, one.used / GIB) for one in past]
         told = f"**Memory** {now.used / GIB:.1f} of {whole / GIB:.1f} GiB used"

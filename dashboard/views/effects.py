@@ -112,26 +112,31 @@ def _effects(study: str) -> None:
             crossed=True,
         )
         return
-    _headline(study, average_sentence(effects), effects, effects.main)
+    _headline(study, average_sentence(effects))
     means = {row.name: setting_means(*results.compared(study), row) for row in effects.main}
     write = partial(fixed, decimals=decimals_for(effects.margin, ()))
     written = {name: " → ".join(write(of[active].mean) for active in sorted(of)) for name, of in means.items() if of}
     if left := what_is_left(effects, len(effects.interactions)):
         st.caption(prose(left))
     show_effects(replace(effects, interactions=()), MOST_ROWS, written, how_to_read(effects))
-    if shows_effects(report(study)):
-        show_next_steps(results.answer(study))
+    _why_open(study, effects, effects.main)
     table = effects_table([*effects.ranked(effects.main), *effects.ranked(effects.interactions)], effects)
     draw = partial(draw_effects, effects)
     export(table_files(f"{study}_effects", table) | figure_files(f"{study}_effects", draw), "effects")
 
 
-def _headline(study: str, said: str, effects: StudyEffects, rows: Sequence[EffectRow]) -> None:
-    """Sentences on these effects where effects are the answer of the study, else its answer; and why some are open."""
-    if not shows_effects(report(study)):
+def _headline(study: str, said: str) -> None:
+    """Sentences on effects where they are the answer of the study, else its answer."""
+    if shows_effects(report(study)):
+        st.markdown(f"**{prose(said)}**")
+    else:
         show_headline(results.answer(study))
+
+
+def _why_open(study: str, effects: StudyEffects, rows: Sequence[EffectRow]) -> None:
+    """Why intervals are wide, and what to do next, where effects are the answer of the study."""
+    if not shows_effects(report(study)):
         return
-    st.markdown(f"**{prose(said)}**")
     seeds = len(report(study).baseline.finished)
     known = not effects.withheld and report(study).rule.schedule is None
     if known and 1 < seeds <= FEW_SEEDS and any(effects.side(row) == "undecided" for row in rows):
@@ -140,6 +145,7 @@ def _headline(study: str, said: str, effects: StudyEffects, rows: Sequence[Effec
             f"errors to either side. With {2 * seeds} seeds they reach {reach(2 * seeds):.1f} smaller ones, "
             f"{100 * narrowing(seeds):.0f}\u00a0% of the width, if the noise stays as it is."
         )
+    show_next_steps(results.answer(study))
 
 
 def effects_table(rows: Sequence[EffectRow], effects: StudyEffects) -> pd.DataFrame:
@@ -171,14 +177,13 @@ def _interactions(study: str) -> None:
         st.info(f"{len(effects.main)} settings are too many for a heat map; the table of effects has all pairs.")
         return
     rows = effects.ranked(effects.interactions)
-    _headline(study, " ".join(pair_sentences(effects)), effects, effects.interactions)
+    _headline(study, " ".join(pair_sentences(effects)))
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
+    show_effects(replace(effects, main=()), MOST_ROWS)
     if any(row.aliases for row in rows):
         st.markdown("Each row with *or* is the sum of two pairs: only the combinations left out tell them apart, "
                     "more seeds cannot.")  # fmt: skip
-    show_effects(replace(effects, main=()), MOST_ROWS)
-    if shows_effects(report(study)):
-        show_next_steps(results.answer(study))
+    _why_open(study, effects, effects.interactions)
     pairs = rows[:MOST_MEANS]
     found = {row.name: setting_means(*results.compared(study), row) for row in pairs}
     means = {name: of for name, of in found.items() if of}

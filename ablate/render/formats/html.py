@@ -345,9 +345,13 @@ def effects_table(
     over = f"with and without the other{others}"
     above, below_it = ("above", "below")[::worse]
     sign = f" ({above} 0: each does the work of the other; {below_it} 0: each needs the other)" if removes else ""
+    sign = f'<span class="wide">{sign}</span>'
     groups = [
         (f"{one}, on average {over}", effects.ranked(effects.main)),
-        (f"{two}, beyond the sum of the two{sign}", effects.ranked(effects.interactions)[:most]),
+        (
+            f'{two}, beyond the sum of the two<span class="wide">{sign}</span>',
+            effects.ranked(effects.interactions)[:most],
+        ),
     ]
     rows_of_all = [row for _, rows in groups for row in rows]
     spans = [*map(_span, (not effects.asked and effects.main) or rows_of_all)]
