@@ -19,6 +19,8 @@ REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
 FURTHER = (6.0, 16.0)
 """The same of pictures, which have more room, where most intervals do not lie within less."""
+BESIDE_MEANS = 1.1
+"""How much further than the furthest mean an axis reaches that shows all means."""
 
 
 class Span(NamedTuple):
@@ -77,6 +79,13 @@ class Axis:
         """An axis for the rows of an answer in a picture: with both margins where something is better."""
         both = any(group.key in ("better", "ahead") for group in answer.groups)
         return cls.around(answer.margin, answer.worse, answer.rows, (REACH, *FURTHER), both=both)
+
+    @classmethod
+    def of_effects(cls, margin: float, worse: int, spans: Sequence[Span], *, both: bool) -> Self:
+        """An axis that shows all means, unless one is so far off that the margin could not be seen."""
+        furthest = max((abs(span.difference) for span in spans if span.difference is not None), default=0.0)
+        reach = max(FURTHER[0], BESIDE_MEANS * furthest / margin)
+        return cls.around(margin, worse, spans, (reach if reach <= FURTHER[1] else FURTHER[0],), both=both)
 
     @classmethod
     def around(

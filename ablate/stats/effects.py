@@ -232,12 +232,8 @@ def _by_seed(
 
 def narrowing(seeds: int) -> float:
     """The share of its width to which as many seeds again narrow an interval, if their spread stays the same."""
-    return reach(2 * seeds) / reach(seeds) / math.sqrt(2)
-
-
-def reach(seeds: int) -> float:
-    """How many standard errors an interval reaches to either side, from a number of seeds fixed beforehand."""
-    return abs(float(special.stdtrit(seeds - 1, _LEVEL)))
+    now, then = (float(special.stdtrit(number - 1, _LEVEL)) for number in (seeds, 2 * seeds))
+    return then / now / math.sqrt(2)
 
 
 def _effect(term: Term, estimate: float, by_seed: Mapping[int, float], level: float) -> Effect:

@@ -90,7 +90,7 @@ table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
     border-bottom: 1px solid rgba(128, 140, 155, 0.3); }
 .variants .head { font-size: 0.8rem; }
 .variants summary { cursor: pointer; }
-.variants summary .change::before { content: "▸ "; }
+.variants summary .change::before { content: "▸ "; font-size: 1.1rem; }
 .variants [open] summary .change::before { content: "▾ "; }
 .variants div.of .change { padding-left: 0.9rem; }
 .variants .trial .change { padding-left: 2rem; }
@@ -101,9 +101,12 @@ table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
 .variants small.narrow { display: none; }
 .variants .head .number { white-space: normal; }
 @media (max-width: 900px) {
-    .variants :is(.head, .of, .trial) { grid-template-columns: minmax(0, 1fr) 6.4rem 3.4rem; gap: 0.3rem; }
+    .variants :is(.head, .of, .trial) { grid-template-columns: minmax(0, 1fr) 7rem 4.5rem; gap: 0.1rem 0.3rem; }
     .variants :is(.wide, .strip:empty) { display: none; }
-    .variants .strip { grid-column: 1 / -1; order: 1; padding-left: 0.9rem; }
+    .variants .of .change { grid-column: 1 / -1; }
+    .variants .of .number:nth-child(3) { grid-column: 2; }
+    .variants .strip { grid-column: 1 / -1; order: 1; }
+    .variants img { width: 100%; height: 26px; }
     .variants small.narrow { display: block; }
 }
 ul.claims { list-style: none; margin: 0; padding: 0; }

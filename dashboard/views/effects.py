@@ -36,7 +36,6 @@ from ablate.render.figures.effects import (
     what_is_left,
 )
 from ablate.render.figures.style import WIDTH, Palette, Spec
-from ablate.stats.effects import narrowing, reach
 from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.evidence import show_effects, show_headline
@@ -64,8 +63,6 @@ MOST_WHOLE = 30
 """Rows up to which the whole table is shown; longer tables scroll."""
 MOST_ACROSS = 4
 """Parallel axes that a narrow page has room for side by side."""
-FEW_SEEDS = 3
-"""Seeds up to which a reader is told that their number is why intervals are wide."""
 HALF = 0.5
 """Share of an axis on which the best points lie that tells them from others."""
 _OF_ROWS = ("variant", "diverged", "name")
@@ -119,7 +116,8 @@ def _effects(study: str) -> None:
     if left := what_is_left(effects, len(effects.interactions)):
         st.caption(prose(left))
     show_effects(replace(effects, interactions=()), MOST_ROWS, written, how_to_read(effects))
-    _why_open(study, effects, effects.main)
+    if shows_effects(report(study)):
+        show_next_steps(results.answer(study))
     table = effects_table([*effects.ranked(effects.main), *effects.ranked(effects.interactions)], effects)
     draw = partial(draw_effects, effects)
     export(table_files(f"{study}_effects", table) | figure_files(f"{study}_effects", draw), "effects")
@@ -131,21 +129,6 @@ def _headline(study: str, said: str) -> None:
         st.markdown(f"**{prose(said)}**")
     else:
         show_headline(results.answer(study))
-
-
-def _why_open(study: str, effects: StudyEffects, rows: Sequence[EffectRow]) -> None:
-    """Why intervals are wide, and what to do next, where effects are the answer of the study."""
-    if not shows_effects(report(study)):
-        return
-    seeds = len(report(study).baseline.finished)
-    known = not effects.withheld and report(study).rule.schedule is None
-    if known and 1 < seeds <= FEW_SEEDS and any(effects.side(row) == "undecided" for row in rows):
-        st.markdown(
-            f"Intervals are wide because {seeds} seeds say little about noise: they reach {reach(seeds):.1f} standard "
-            f"errors to either side. With {2 * seeds} seeds they reach {reach(2 * seeds):.1f} smaller ones, "
-            f"{100 * narrowing(seeds):.0f}\u00a0% of the width, if the noise stays as it is."
-        )
-    show_next_steps(results.answer(study))
 
 
 def effects_table(rows: Sequence[EffectRow], effects: StudyEffects) -> pd.DataFrame:
@@ -183,7 +166,8 @@ def _interactions(study: str) -> None:
     if any(row.aliases for row in rows):
         st.markdown("Each row with *or* is the sum of two pairs: only the combinations left out tell them apart, "
                     "more seeds cannot.")  # fmt: skip
-    _why_open(study, effects, effects.interactions)
+    if shows_effects(report(study)):
+        show_next_steps(results.answer(study))
     pairs = rows[:MOST_MEANS]
     found = {row.name: setting_means(*results.compared(study), row) for row in pairs}
     means = {name: of for name, of in found.items() if of}

@@ -15,7 +15,7 @@ import streamlit as st
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import OF_VARIANTS, TITLES, AnswerRow, GroupKey
 from ablate.analysis.changes import setting_titles
-from ablate.analysis.numbers import MISSING, bound_text, count, counted, fixed, listed, plural
+from ablate.analysis.numbers import MISSING, count, counted, fixed, interval_words, listed, plural
 from ablate.render.document import names_note
 from ablate.render.figures.style import DRAWN_AS, Palette
 from ablate.render.formats.html import holds_alone, marked_verdict
@@ -160,7 +160,7 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
             verdict = known.get(name) if (role == TrialRole.CONFIRMATION) == (name in fresh) else None
             judged_here += [verdict] if verdict else []
             lines = [_line(row, metric, decimals) for row in trials.to_dict("records")]
-            groups.append((_head(all_of_it, verdict, metric, decimals, axis), lines if len(all_of_it) > 1 else []))
+            groups.append((_head(all_of_it, verdict, metric, decimals, axis, of), lines if len(all_of_it) > 1 else []))
         st.html(group_table(groups, title, image(axis_svg(axis, Palette(dark()).ink))))
         st.caption(prose(how_to_read(judged_here, of)))
         if said := names_note(answer(study)):
@@ -190,16 +190,18 @@ def how_to_read(judged_here: Sequence[Judged], of: Answer) -> str:
     return said + (f" {more}: about so many more would decide." if more else "")
 
 
-def _bound(row: AnswerRow, margin: float) -> tuple[str, str]:
+def _bound(row: AnswerRow, of: Answer) -> tuple[str, str]:
     """The bound behind a verdict, of an undecided one both; and how many more seeds may decide that."""
-    if row.verdict != "undecided" or row.low is None or row.high is None:
+    if row.verdict != "undecided":
         return row.bound_text, ""
-    ends = [bound_text(end, upper=end is row.high, margin=margin)[2:] for end in (row.low, row.high)]
+    both = row.low is not None and row.high is not None and math.isfinite(row.high - row.low)
     further = row.bound_text if row.bound_text.startswith("+") else ""
-    return " to ".join(ends) if math.isfinite(row.low) and math.isfinite(row.high) else "", further
+    return interval_words(row.low, row.high, of.margin, of.decimals) if both else "", further
 
 
-def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: int, axis: Axis) -> tuple[str, ...]:
+def _head(
+    trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: int, axis: Axis, of: Answer
+) -> tuple[str, ...]:
     """The cells of a variant: verdict and name, its seeds as circles, mean, difference, bound, seeds and size.
 
     Args:
@@ -208,6 +210,7 @@ def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: i
         metric: The column of the objective.
         decimals: With how many its values are written.
         axis: Of the circles.
+        of: The answer that has the verdict.
     """
     first, values = trials.iloc[0], trials[metric].dropna()
     finished = int((trials[STATE] == TrialState.FINISHED).sum())
@@ -225,7 +228,7 @@ def _head(trials: pd.DataFrame, verdict: Judged | None, metric: str, decimals: i
     leads = address("trial", trial=str(first[KEY])) if len(trials) == 1 else ""
     if verdict is not None:
         key, row = verdict
-        bound, further = map(html.escape, _bound(row, abs(axis.margin)))
+        bound, further = map(html.escape, _bound(row, of))
         difference, colour = row.difference, palette.verdict(DRAWN_AS[key]).colour
         mark = f"{marked_verdict(key, row, palette.verdict)} "
         leads = leads or address(**{WHY: first[NAME]})

@@ -214,7 +214,7 @@ def test_all_formats_say_the_same(places: TrainerFolders, form: str) -> None:
 def test_the_last_value_of_each_metric_counts_and_curves_hold_only_what_was_measured(places: TrainerFolders) -> None:
     rows = [
         {"step": 2, "val_loss": 3.0},
-        {"step": 2, "train_loss": 2.5, "seconds": 7.5, "tokens": 64},
+        {"step": 2, "train_loss": 2.5, "seconds": 7.5, "tokens": 64, "bits": 4.0},  # more of the same step
         {"step": 4, "train_loss": 2.0},
         {"step": 3, "val_loss": 9.0},  # written again after a checkpoint
         {"step": 5, "test_accuracy": 0.5, "gradient": float("inf")},
@@ -222,14 +222,18 @@ def test_the_last_value_of_each_metric_counts_and_curves_hold_only_what_was_meas
     code = f"import sys; open(sys.argv[1], 'w').write({chr(10).join(map(json.dumps, rows))!r})"
     events = list(run_trainer(prints(code, metrics={"file": "{folder}/rows"}), 0, places))
     points = [event for event in events if isinstance(event, Measurement)]
-    assert [point.step for point in points] == [2, 5, 5]
-    assert points[0].metrics == {"val_loss": [3.0]}
-    assert points[1].metrics == {"test_accuracy": [0.5]}
-    assert points[2].metrics == {"val_loss": [9.0], "test_accuracy": [0.5], "gradient": [math.inf]}
-    assert points[2].train_loss == [2.0]
-    assert [point.tokens for point in points] == [0, 64, 64]
-    assert points[2].measured_at == {"val_loss": 3, "test_accuracy": 5, "gradient": 5}
-    assert curve_point(points[2], 0).val_loss is None
+    assert [point.step for point in points] == [2, 2, 5, 5]
+    last = points[-1]
+    assert [point.metrics for point in points] == [
+        {"val_loss": [3.0]},
+        {"val_loss": [3.0], "bits": [4.0]},
+        {"bits": [4.0], "test_accuracy": [0.5]},
+        {"val_loss": [9.0], "bits": [4.0], "test_accuracy": [0.5], "gradient": [math.inf]},
+    ]
+    assert last.train_loss == [2.0]
+    assert [point.tokens for point in points] == [0, 64, 64, 64]
+    assert last.measured_at == {"val_loss": 3, "bits": 2, "test_accuracy": 5, "gradient": 5}
+    assert curve_point(last, 0).val_loss is None
     assert any(event == Tick(4, [2.0]) for event in events)
 
 

@@ -93,7 +93,7 @@ def test_intervals_widen_with_noise_and_hold_the_point() -> None:
 
 @pytest.mark.usefixtures("without_intervals")
 def test_what_no_seed_has_is_left_out_and_a_flat_landscape_has_no_importances() -> None:
-    configurations = [*study(lambda at: at["a"]), Configuration({"a": 0.0, "b": 0.0, "c": 0.0}, {})]
+    configurations = [*study(lambda at: at["a"], noise=0.3), Configuration({"a": 0.0, "b": 0.0, "c": 0.0}, {})]
     assert importances(configurations, THREE) == importances(configurations[:-1], THREE)
     assert importances(study(lambda at: 1.0, seeds=1), THREE) == ()
 

@@ -59,12 +59,13 @@ def test_normal_noise_loses_little_power() -> None:
     assert plain - kept <= 0.03
 
 
-@pytest.mark.parametrize("shared", [0.0, 0.5, 0.95])
-def test_normal_noise_is_taken_for_a_tail_as_often_as_is_said(shared: float) -> None:
+@pytest.mark.parametrize(("shared", "comparisons"), [(0.0, 8), (0.5, 4), (0.95, 8)])
+def test_normal_noise_is_taken_for_a_tail_as_often_as_is_said(shared: float, comparisons: int) -> None:
     """However much of the noise comparisons share: the baseline's is in all, and variants may hardly add to it."""
     rng = np.random.default_rng(3)
     studies = [
-        math.sqrt(1 - shared) * normal(rng, (8, 6)) + math.sqrt(shared) * normal(rng, (1, 6)) for _ in range(STUDIES)
+        math.sqrt(1 - shared) * normal(rng, (comparisons, 6)) + math.sqrt(shared) * normal(rng, (1, 6))
+        for _ in range(STUDIES)
     ]
     seen = rate(np.array([tails_of(study.tolist()) is not None for study in studies]))
     assert seen.low <= 0.1 <= seen.high
@@ -217,7 +218,18 @@ def test_fewer_than_three_seeds_or_five_of_few_comparisons_show_no_tail() -> Non
     assert tails_of([[1.0] * 8]) is None
 
 
-def test_before_the_first_look_an_interval_stays() -> None:
+def test_an_interval_holds_the_truth_whichever_look_a_study_stops_at() -> None:
+    rng, schedule, missed = np.random.default_rng(14), SeedSchedule(3, 12), {False: list[bool](), True: list[bool]()}
+    for _ in range(4 * STUDIES):
+        row = (MARGIN + normal(rng, (1, 12))[0]).tolist()
+        looks = enumerate(bounds(row, schedule, 0.05), start=3)
+        stop = next((seeds for seeds, one in looks if one.low > MARGIN or one.high < MARGIN), 12)
+        for over in missed:
+            shown = over_looks(summarise(row[:stop]), schedule if over else None)
+            assert shown.low is not None
+            assert shown.high is not None
+            missed[over].append(not shown.low <= MARGIN <= shown.high)
+    assert rate(np.array(missed[False])).low > 0.05, "of a number of seeds that was chosen by their results"
+    assert rate(np.array(missed[True])).low <= 0.05
     paired = summarise([0.0, 1.0])
-    assert over_looks(paired, SeedSchedule(3, 8)) == paired
-    assert over_looks(summarise([0.0, 1.0, 0.5]), SeedSchedule(3, 8)) != summarise([0.0, 1.0, 0.5])
+    assert over_looks(paired, schedule) == paired, "nothing was selected before the first look"

@@ -344,18 +344,15 @@ def effects_table(
     others = "s" * (len(effects.main) > 2)
     over = f"with and without the other{others}"
     above, below_it = ("above", "below")[::worse]
-    sign = f" ({above} 0: each does the work of the other; {below_it} 0: each needs the other)" if removes else ""
-    sign = f'<span class="wide">{sign}</span>'
+    sign = f" <small>{above} 0: each does the work of the other; {below_it} 0: each needs the other</small>" * removes
     groups = [
-        (f"{one}, on average {over}", effects.ranked(effects.main)),
-        (
-            f'{two}, beyond the sum of the two<span class="wide">{sign}</span>',
-            effects.ranked(effects.interactions)[:most],
-        ),
+        (f"<b>{one}, on average {over}</b>", effects.ranked(effects.main)),
+        (f"<b>{two}, beyond the sum of the two</b>{sign}", effects.ranked(effects.interactions)[:most]),
     ]
     rows_of_all = [row for _, rows in groups for row in rows]
     spans = [*map(_span, (not effects.asked and effects.main) or rows_of_all)]
-    axis = Axis.around(effects.margin, worse, spans, FURTHER[:1], both=True)
+    both = bool(effects.interactions) or any(effects.side(row) == "better" for row in effects.main)
+    axis = Axis.of_effects(effects.margin, worse, spans, both=both)
     decimals = decimals_for(effects.margin, ())
     write = partial(fixed, decimals=decimals, sign=True)
 
@@ -383,7 +380,7 @@ def effects_table(
         "95 % interval",
         *((two_means,) if means else ()),
     ]
-    shown = [(f"<b>{title}</b>", [cells(row) for row in rows]) for title, rows in groups if rows]
+    shown = [(title, [*map(cells, rows)]) for title, rows in groups if rows]
     shown = shown[:: -1 if effects.asked else 1]
     words = ("part that is removed" if removes else "change") if effects.main else "pair"
     return _forest(titles, _scale(axis), shown, told, headed=True, words=words)
