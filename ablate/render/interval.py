@@ -202,15 +202,12 @@ def axis_labels(axis: Axis) -> list[Label]:
     return labels
 
 
-def axis_svg(axis: Axis, ink: str) -> str:
-    """The numbers above an axis as SVG."""
-    words = "".join(
-        f'<text x="{_WIDTH * label.at:.1f}" y="12" text-anchor="{label.anchor}">{label.text}</text>'
-        for label in axis_labels(axis)
+def axis_html(axis: Axis) -> str:
+    """The numbers above an axis in the letters of the table, however wide its pictures are drawn."""
+    numbers = "".join(
+        f'<span class="{label.anchor}" style="left: {label.at:.1%}">{label.text}</span>' for label in axis_labels(axis)
     )
-    style = f'font-family="sans-serif" font-size="11" fill="{ink}"'
-    box = f'width="{_WIDTH}" height="16" viewBox="0 0 {_WIDTH} 16"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {box} {style}>{words}</svg>'
+    return f'<span class="axis" aria-label="0 and the margin {axis.margin:g}">{numbers}</span>'
 
 
 def interval_svg(axis: Axis, row: Span | AnswerRow, *, colour: str, ink: str, mark: str) -> str:

@@ -158,6 +158,7 @@ class Card:
         lines: What else is known of it.
         image: The address of a picture; empty for none.
         finding: What matters most of it, below its first line; empty for none.
+        further: A last line, and the page that a click on it opens, which may be none.
     """
 
     title: str
@@ -165,6 +166,12 @@ class Card:
     lines: tuple[str, ...]
     image: str = ""
     finding: str = ""
+    further: tuple[str, str] = ("", "")
+
+
+def _leading(inner: str, to: str) -> str:
+    """HTML that leads to a page, if one is given."""
+    return f'<a href="{html.escape(to)}">{inner}</a>' if to else f"<div>{inner}</div>"
 
 
 def cards(rows: Sequence[Card], told: str) -> None:
@@ -179,8 +186,9 @@ def cards(rows: Sequence[Card], told: str) -> None:
         told = [f"<span>{html.escape(line)}</span>" for line in card.lines if line]
         told.insert(1, f"<span><strong>{html.escape(card.finding)}</strong></span>" if card.finding else "")
         lines = "".join(told)
-        begin, end = (f'<a href="{html.escape(card.address)}">', "</a>") if card.address else ("<div>", "</div>")
-        return f"<li>{begin}<b>{html.escape(card.title)}</b>{image}{lines}{end}</li>"
+        first = _leading(f"<b>{html.escape(card.title)}</b>{image}{lines}", card.address)
+        words, to = card.further
+        return f"<li>{first}{_leading(f'<span>{html.escape(words)}</span>', to) if words else ''}</li>"
 
     st.html(f'<ul class="cards" aria-label="{html.escape(told)}">{"".join(map(shown, rows))}</ul>')
 

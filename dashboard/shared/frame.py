@@ -73,6 +73,8 @@ ul.cards { list-style: none; margin: 0; padding: 0; }
 ul.cards :is(a, div) { display: block; padding: 0.55rem 0; border-top: 1px solid rgba(128, 140, 155, 0.35);
     color: inherit; text-decoration: none; }
 ul.cards a b { text-decoration: underline; text-decoration-color: rgba(128, 140, 155, 0.8); }
+ul.cards :is(a, div) + * { border: 0; padding-top: 0; }
+ul.cards a + a { text-decoration: underline; }
 ul.cards span { display: block; font-size: 0.875rem; overflow-wrap: anywhere; }
 ul.cards strong { font-weight: 500; }
 ul.cards img { float: right; max-width: 45%; height: 1.5rem; }
@@ -106,7 +108,7 @@ table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
     .variants .of .change { grid-column: 1 / -1; }
     .variants .of .number:nth-child(3) { grid-column: 2; }
     .variants .strip { grid-column: 1 / -1; order: 1; }
-    .variants img { width: 100%; height: 26px; }
+    .variants img, .variants .axis { width: 100%; }
     .variants small.narrow { display: block; }
 }
 ul.claims { list-style: none; margin: 0; padding: 0; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import platform
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -78,41 +79,46 @@ def _live(driven: Sequence[str]) -> None:
 
 
 def _idle(status: Status, past: Sequence[Sample]) -> None:
-    """That nothing runs, what the machine does, and what ran last with what it suggests."""
+    """That nothing runs, what ran last with what it suggests, and what the machine does."""
     most = f", most of all {past[-1].busiest}" if past[-1].busiest else ""
     busy = f"Other programs keep this machine busy{most}: training would take longer."
     st.markdown("**No study runs now.** " + escape(busy) * (past[-1].load > (psutil.cpu_count() or 1)))
-    _machine(past)
-    st.header("What ran last", anchor=False)
-    rows = [(one, *_last(one, status)) for one in studies()[:MOST_LAST]]
+    known = studies()
+    rows = [(one, *_last(one, status)) for one in known[:MOST_LAST]]
+    all_of = f", {MOST_LAST} of {len(known)} studies" * (len(known) > MOST_LAST)
+    st.header(f"What ran last{all_of}", anchor=False)
     links = [address("answer", **{STUDY: one.name}) for one, *_ in rows]
+    steps = ["" if step.startswith(NO_STEP) else address("runs", **{STUDY: one.name}) for one, *_, step in rows]
     if is_narrow():
         found = [
-            Card(f"{one.name}: ended {far}", link, (f"Next: {step}", f"{ago}, trained {time}. {one.question}"))
-            for (one, far, ago, time, step), link in zip(rows, links, strict=True)
+            Card(one.name, link, (one.question, f"{far}, {ago}, trained {time}"), further=(f"Next: {step}", to))
+            for (one, far, ago, time, step), link, to in zip(rows, links, steps, strict=True)
         ]
         cards(found, "What ran last")
     else:
         titles = ("study", "question", "trials ended", "last ended", "training time", "next step")
         cells = tuple((one.name, one.question, *rest) for one, *rest in rows)
-        steps = ["" if step.startswith(NO_STEP) else address("runs", **{STUDY: one.name}) for one, *_, step in rows]
         plain_table(Grid(titles, (cells,), frozenset({0, 1, 2, 5})), "What ran last", links, steps)
     st.caption("The time of a next step is at the speed of the earlier trials.")
     link("design", "Design another study")
+    _machine(past)
 
 
 def _last(one: StudySummary, status: Status) -> tuple[str, str, str, str]:
     """How far a study is, how long ago its last trial ended, the training time, and what may follow, or why nothing."""
     loads, _ = workers(location(), one.name, stamp(one.name))
     ends = max((load.ended_at[-1] for load in loads if load.ended_at), default=None)
-    ago = MISSING if ends is None else f"{duration((status.at - ends).total_seconds())} ago"
+    ago = MISSING
+    if ends is not None:
+        hours = round((seconds := (status.at - ends).total_seconds()) / 3600)
+        ago = f"{f'{hours:,} h' if hours > 1 else about(seconds)} ago"
     step = next(iter(answer(one.name).next), None) if ended(one) else None
     if step is None:
         told = NO_STEP
     elif step.arguments or step.field:
         told = step_label(step, one.name) + (f", {about(step.seconds)}" if step.seconds else "")
     else:
-        told = f"{NO_STEP}, {step.purpose}"
+        told = f"{NO_STEP}, {re.split('[:;]', step.purpose)[0]}"
     lost = counted((("diverged", one.diverged), ("failed", one.failed), ("pruned", one.pruned)))
     far = ", ".join([f"{ended(one):,} of {one.planned:,}", *lost])
     return far, ago, duration(sum(load.seconds for load in loads)) if loads else MISSING, told
@@ -121,13 +127,13 @@ def _last(one: StudySummary, status: Status) -> tuple[str, str, str, str]:
 def _machine(past: Sequence[Sample]) -> None:
     """The load and the memory of the machine of the dashboard, over the last hour as far as the server has seen it."""
     cores, whole = psutil.cpu_count() or 1, psutil.virtual_memory().total
-    st.header(f"This machine, {escape(platform.node())}", anchor=False)
+    st.header(f"This machine ({escape(platform.node())})", anchor=False)
     now, columns = past[-1], st.columns(2, gap="medium")
     _, of_5, of_15 = psutil.getloadavg()
     with columns[0]:
         loads = [(one.at, one.load) for one in past]
-        over = f": {now.load / cores:.1f} times what they can do" * (now.load > cores)
-        means = f"; {of_5:.1f} over 5 min, {of_15:.1f} over 15 min"
+        over = f", {now.load / cores:.1f} times their capacity" * (now.load > cores)
+        means = f"; mean of 5 min {of_5:.1f}, of 15 min {of_15:.1f}"
         told = f"**Load** {now.load:.1f} on {plural(cores, 'core')}{over}{means}"
         _use(told, plural(cores, "core"), now.load, cores, loads)
     with columns[1]:

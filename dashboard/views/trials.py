@@ -19,7 +19,7 @@ from ablate.analysis.numbers import MISSING, count, counted, fixed, interval_wor
 from ablate.render.document import names_note
 from ablate.render.figures.style import DRAWN_AS, Palette
 from ablate.render.formats.html import holds_alone, marked_verdict
-from ablate.render.interval import Axis, axis_svg, seeds_svg
+from ablate.render.interval import Axis, axis_html, seeds_svg
 from ablate.roles import TrialRole
 from ablate.spec.suite import at_task
 from ablate.stats import mean_interval
@@ -161,7 +161,7 @@ def _groups(study: str, here: pd.DataFrame, table: pd.DataFrame, known: Mapping[
             judged_here += [verdict] if verdict else []
             lines = [_line(row, metric, decimals) for row in trials.to_dict("records")]
             groups.append((_head(all_of_it, verdict, metric, decimals, axis, of), lines if len(all_of_it) > 1 else []))
-        st.html(group_table(groups, title, image(axis_svg(axis, Palette(dark()).ink))))
+        st.html(group_table(groups, title, axis_html(axis)))
         st.caption(prose(how_to_read(judged_here, of)))
         if said := names_note(answer(study)):
             with st.expander("What the names mean", type="compact"):

@@ -30,7 +30,7 @@ from ablate.render.answer import answer_svg, print_answer, print_why
 from ablate.render.as_json import study_json, why_json
 from ablate.render.document import names_note
 from ablate.render.formats.html import group_mark, page_table, rows_of
-from ablate.render.interval import Axis, Span, axis_svg, interval_svg
+from ablate.render.interval import Axis, Span, axis_labels, interval_svg
 from ablate.store.records import TrialState
 
 MARGIN = 0.1
@@ -350,8 +350,8 @@ def test_both_margins_are_drawn_and_the_numbers_above_them_are_whole_and_apart(
     worse: int, low: float, high: float
 ) -> None:
     axis, ends = Axis(low, high, 0.05, worse, both=True), []
-    for at, anchor, text in re.findall(r'x="([-.\d]+)" y="12" text-anchor="(\w+)">([^<]*)<', axis_svg(axis, "#000000")):
-        left = float(at) - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * 6 * len(text)
+    for at, anchor, text in axis_labels(axis):
+        left = 244 * at - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * 6 * len(text)
         ends.append((left, left + 6 * len(text)))
     edges = [edge for end in sorted(ends) for edge in end]
     assert edges == sorted(edges)

@@ -34,7 +34,7 @@ from ablate.render.figures.effects import SIDES
 from ablate.render.figures.path import removal_outcome
 from ablate.render.figures.style import DRAWN_AS, Look, Palette, character
 from ablate.render.formats import Format, Place
-from ablate.render.interval import FURTHER, Axis, Span, axis_labels, interval_svg
+from ablate.render.interval import FURTHER, Axis, Span, axis_html, interval_svg
 from ablate.spec.design import BASELINE, split_axis
 from ablate.stats.verdict import removal_word
 
@@ -49,10 +49,10 @@ table.answer td { height: 31px; white-space: normal; vertical-align: middle; }
 table.answer .number { text-align: right; white-space: nowrap; }
 table.answer .verdict, table.answer .interval { white-space: nowrap; }
 table.answer :is(img, svg) { display: block; width: 244px; max-width: none; }
-table.answer .axis { display: block; position: relative; height: 1.3em; width: 244px; }
-table.answer .axis span { position: absolute; }
-table.answer .axis .middle { transform: translateX(-50%); }
-table.answer .axis .end { transform: translateX(-100%); }
+.axis { display: block; position: relative; height: 1.3em; width: 244px; }
+.axis span { position: absolute; }
+.axis .middle { transform: translateX(-50%); }
+.axis .end { transform: translateX(-100%); }
 table.answer a { color: inherit; text-decoration-color: rgba(128, 140, 155, 0.8); }
 table.answer code { font-size: 0.75rem; opacity: 0.8; overflow-wrap: anywhere; background: none; }
 table.answer tbody tr { position: relative; }
@@ -318,7 +318,7 @@ def verdict_table(
         nothing = embed(interval_svg(axis, Span(None, None, None), colour=ink, ink=ink, mark="circle"))
         groups.insert(0, ("", [("", value, "", nothing, *[""] * (len(titles) - 1))]))
     told = f"The answer: {plural(len(rows), 'variant')} with verdicts and their 95 % bounds"
-    return _forest(titles, _scale(axis), groups, told)
+    return _forest(titles, axis_html(axis), groups, told)
 
 
 def effects_table(
@@ -383,7 +383,7 @@ def effects_table(
     shown = [(title, [*map(cells, rows)]) for title, rows in groups if rows]
     shown = shown[:: -1 if effects.asked else 1]
     words = ("part that is removed" if removes else "change") if effects.main else "pair"
-    return _forest(titles, _scale(axis), shown, told, headed=True, words=words)
+    return _forest(titles, axis_html(axis), shown, told, headed=True, words=words)
 
 
 def claims_table(report: StudyReport, most: int) -> str:
@@ -419,7 +419,7 @@ def claims_table(report: StudyReport, most: int) -> str:
 
     rows = [cells(claim, span) for claim, span in zip(claims, spans, strict=True)]
     told = f"{plural(len(rows), 'claim')} with verdicts and 95 % intervals"
-    return _forest([f"Δ {escape(metric)}"], _scale(axis), [("", rows)], told, words="claim")
+    return _forest([f"Δ {escape(metric)}"], axis_html(axis), [("", rows)], told, words="claim")
 
 
 def without_brackets(sentence: str) -> str:
@@ -489,7 +489,7 @@ def path_table(path: RemovalPath, palette: Palette, embed: Callable[[str], str] 
     ]
     titles = [f"Δ {escape(path.metric)}", "95 % bounds", "parameters", "FLOP"]
     told = "Removals that were tried, round by round, with what became of them"
-    scale = _scale(axis)
+    scale = axis_html(axis)
     return _forest(titles, scale, shown, told, headed=True, words="part that is removed")
 
 
@@ -536,7 +536,7 @@ def scale_forest(answer: Answer, climbs: Climbs, palette: Palette, embed: Callab
     times, rungs = answer.scale[0].times, ", ".join(answer.scale[0].compute)
     titles = [f"Δ at {times:g}x", "95 % interval", "speedup there", f"Δ at {rungs}"]
     told = f"What becomes of each difference at {times:g} times the compute"
-    return _forest(titles, _scale(axis), [("", map(cells, answer.scale))], told)
+    return _forest(titles, axis_html(axis), [("", map(cells, answer.scale))], told)
 
 
 def _compared(
@@ -560,14 +560,6 @@ def marked_verdict(key: GroupKey, row: AnswerRow, look: Callable[[str], Look]) -
 def _marked(drawn: Look, word: str, tag: str = "span") -> str:
     """A verdict with the mark of the figures, in its colour."""
     return f'<b style="color: {drawn.colour}">{character(drawn)} <{tag}>{word}</{tag}></b>'
-
-
-def _scale(axis: Axis) -> str:
-    """The numbers above an axis in the letters of the table, however wide its pictures are drawn."""
-    numbers = "".join(
-        f'<span class="{label.anchor}" style="left: {label.at:.1%}">{label.text}</span>' for label in axis_labels(axis)
-    )
-    return f'<span class="axis" aria-label="0 and the margin {axis.margin:g}">{numbers}</span>'
 
 
 def _forest(
