@@ -104,17 +104,53 @@ def test_looks_differ_where_colours_repeat() -> None:
     assert len({Palette().verdict(word).mark for word in style._VERDICTS}) == len(style._VERDICTS)
 
 
-def test_text_in_drawings_of_blocks_contrasts_with_its_background() -> None:
-    light, dark = drawing._STYLE.split("@media (prefers-color-scheme: dark)")
-    for css, ground in ((light, GROUND[False]), (dark, GROUND[True])):
-        word = re.search(r"text \{[^}]*fill: (#[0-9a-f]{6})", css)
-        assert word is not None
-        below = re.findall(r"\.(?:box|mixer\.kept|mlp\.kept|norm\.kept|chip|chip, \.sum) \{ fill: (#[0-9a-f]{6})", css)
-        assert len(below) >= 4
-        assert all(contrast(word[1], colour) >= LEAST_CONTRAST for colour in [ground, *below])
-        came = re.search(r"text\.added \{ fill: (#[0-9a-f]{6})", css)
-        assert came is not None
-        assert contrast(came[1], ground) >= LEAST_CONTRAST
+def over(colour: str, ground: str) -> str:
+    """A colour as #rrggbbaa on a ground."""
+    if colour == "none":
+        return ground
+    share = int(colour[7:] or "ff", 16) / 255
+    pairs = [(int(colour[at : at + 2], 16), int(ground[at : at + 2], 16)) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round(share * top + (1 - share) * below):02x}" for top, below in pairs)
+
+
+def styled(css: str, tag: str, *classes: str) -> dict[str, str]:
+    """The properties of an element in a drawing of a block, by the cascade; `judged` is a class of what it is in."""
+    found = []
+    for place, (selectors, body) in enumerate(re.findall(r"([^{}]+)\{([^{}]*)\}", css)):
+        for selector in selectors.split(","):
+            name, *of = selector.replace(" ", "").strip().split(".")
+            if name in ("", tag) and {*of} <= {*classes}:
+                found.append((len(of), bool(name), place, dict(re.findall(r"([\w-]+): ([^;]+);", body))))
+    return {
+        key: value for *_, properties in sorted(found, key=lambda one: one[:3]) for key, value in properties.items()
+    }
+
+
+@pytest.mark.parametrize("judged", [(), ("judged",)], ids=["plain", "judged"])
+def test_drawings_of_blocks_contrast_with_what_is_below(judged: tuple[str, ...], dark: bool) -> None:
+    parts = [
+        part.split("@media (prefers-color-scheme: dark) {")[: 1 + dark] for part in (drawing._STYLE, drawing._JUDGED)
+    ]
+    css = "".join(itertools.chain(*parts[: 1 + bool(judged)]))
+    paper = styled(css, "rect", "paper")["fill"]
+    states = ("kept", "removed", "added", *(drawing.VERDICTS if judged else ()))
+    least: dict[tuple[str, ...], float] = {}
+    for ground, state in itertools.product((paper, GROUND[dark]), states):
+        of = (state, *judged)
+        least["line", *of] = contrast(styled(css, "path", "line", *of)["stroke"], ground)
+        least["head", *of] = contrast(styled(css, "path", "head", *of)["fill"], ground)
+        least["note", *of] = contrast(styled(css, "text", "note", *of)["fill"], ground) / 1.5
+        for kind in ("mixer", "mlp", "norm", "scale"):
+            box = styled(css, "rect", "box", kind, *of)
+            inside = over(box["fill"], ground)
+            least["box", kind, *of] = contrast(box["stroke"], ground)
+            least["label", kind, *of] = contrast(styled(css, "text", "label", *of)["fill"], inside) / 1.5
+            for at in states if state == "kept" else (state,):
+                chip = styled(css, "rect", "chip", at, *judged)
+                least["chip", at, kind, *of] = contrast(chip["stroke"], inside)
+                word = styled(css, "text", "note", at, *judged)["fill"]
+                least["word", at, kind, *of] = contrast(word, over(chip["fill"], inside)) / 1.5
+    assert {part: round(found, 2) for part, found in least.items() if found < 3} == {}
 
 
 def test_verdicts_have_the_same_colours_in_drawings_of_blocks() -> None:

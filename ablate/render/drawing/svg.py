@@ -31,43 +31,43 @@ text { font-size: 13px; fill: #1f2937; }
 text.title { font-size: 16px; font-weight: 600; }
 text.label { font-weight: 600; }
 text.note { font-size: 12px; }
-text.removed { fill: #9ca3af; font-weight: 400; }
-text.added { fill: #b45309; }
+text.removed { fill: #5b6472; font-weight: 400; text-decoration: line-through; }
+text.added { fill: #0067a3; }
 .paper { fill: #ffffff; }
 .box { fill: #f3f4f6; stroke: #4b5563; stroke-width: 1.4; }
 .mixer.kept { fill: #e0ecff; stroke: #3b6fc4; }
 .mlp.kept { fill: #e2f4e6; stroke: #3d8b52; }
 .norm.kept { fill: #fbf3d0; stroke: #a88a1c; }
-.chip { fill: #ffffff; stroke: #9ca3af; stroke-width: 1; }
-.box.removed, .chip.removed { fill: none; stroke: #b6bcc6; stroke-dasharray: 4 3; }
-.box.added, .chip.added { fill: #fff1dc; stroke: #d97706; stroke-width: 1.8; }
+.chip { fill: #ffffff; stroke: #6b7280; stroke-width: 1; }
+.box.removed, .chip.removed { fill: none; stroke: #6b7280; stroke-width: 1.5; stroke-dasharray: 4 3; }
+.box.added, .chip.added { fill: #e3f1fb; stroke: #0067a3; stroke-width: 1.8; }
 .line { fill: none; stroke: #4b5563; stroke-width: 1.6; }
-.line.removed { stroke: #b6bcc6; stroke-dasharray: 4 3; }
-.line.added { stroke: #d97706; stroke-width: 2; }
+.line.removed { stroke: #6b7280; stroke-width: 1.5; stroke-dasharray: 4 3; }
+.line.added { stroke: #0067a3; stroke-width: 2; }
 .head { fill: #4b5563; }
-.head.removed { fill: #b6bcc6; }
-.head.added { fill: #d97706; }
+.head.removed { fill: #6b7280; }
+.head.added { fill: #0067a3; }
 .sum { fill: #ffffff; stroke: #4b5563; stroke-width: 1.6; }
-.sum.removed { stroke: #b6bcc6; stroke-dasharray: 4 3; }
-.sum.added { stroke: #d97706; }
+.sum.removed { stroke: #6b7280; stroke-dasharray: 4 3; }
+.sum.added { stroke: #0067a3; }
 @media (prefers-color-scheme: dark) {
 text { fill: #e5e7eb; }
-text.removed { fill: #7b8494; }
-text.added { fill: #fbbf24; }
+text.removed { fill: #a3adbd; }
+text.added { fill: #7cc4f0; }
 .paper { fill: #111827; }
 .box { fill: #1f2937; stroke: #9ca3af; }
 .mixer.kept { fill: #1c2f4f; stroke: #7ba6ea; }
 .mlp.kept { fill: #17351f; stroke: #6fbf85; }
 .norm.kept { fill: #3a3211; stroke: #d1b54a; }
-.chip, .sum { fill: #111827; stroke: #6b7280; }
-.box.removed, .chip.removed, .line.removed, .sum.removed { stroke: #5b6474; }
-.box.added, .chip.added { fill: #3b2508; stroke: #f59e0b; }
+.chip, .sum { fill: #111827; stroke: #8b95a5; }
+.box.added, .chip.added { fill: #0d2f47; stroke: #7cc4f0; }
 .line { stroke: #cbd5e1; }
-.line.added, .sum.added { stroke: #f59e0b; }
+.box.removed, .chip.removed, .line.removed, .sum.removed { stroke: #8b97a8; }
+.line.added, .sum.added { stroke: #7cc4f0; }
 .sum { stroke: #cbd5e1; }
 .head { fill: #cbd5e1; }
-.head.removed { fill: #5b6474; }
-.head.added { fill: #f59e0b; }
+.head.removed { fill: #8b97a8; }
+.head.added { fill: #7cc4f0; }
 }
 """
 VERDICTS: dict[Presence, tuple[str, str]] = {
@@ -86,9 +86,9 @@ def _verdict_styles(dark: bool) -> str:
         rules.append(
             f".box.{state}, .chip.{state} {{ fill: {colour}33; stroke: {colour}; stroke-width: 2.4; }}\n"
             f".line.{state} {{ stroke: {colour}; stroke-width: 2.6; }}\n"
-            f".head.{state} {{ fill: {colour}; }}\ntext.{state} {{ fill: {colour}; font-weight: 600; }}\n"
+            f".head.{state} {{ fill: {colour}; }}\ntext.{state} {{ font-weight: 600; }}\n"
         )
-    fill, stroke = ("#1f2937", "#6b7280") if dark else ("#f3f4f6", "#9ca3af")
+    fill, stroke = ("#1f2937", "#8b95a5") if dark else ("#f3f4f6", "#6b7280")
     return "".join(rules) + f".judged .box.kept {{ fill: {fill}; stroke: {stroke}; }}\n"
 
 
