@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -79,6 +80,7 @@ class DrawnVariant:
         spec: What was trained, as plain JSON.
         parameters: How many it has; None where that is not known.
         verdict: The verdict on it in its own study, in words; empty without one.
+        is_baseline: Whether it is the baseline of its study.
     """
 
     name: str
@@ -91,6 +93,7 @@ class DrawnVariant:
     spec: Mapping[str, Any] = field(default_factory=dict)
     parameters: int | None = None
     verdict: str = ""
+    is_baseline: bool = False
 
 
 def show() -> None:
@@ -185,6 +188,7 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
         frozenset(trial.data_fingerprint for trial in done.values()), said, str(task.get("data", "")),
         frozenset(trial.steps for trial in done.values()), frozenset(trial.tokens for trial in done.values()), spec,
         known.parameters, _judged(row, study_record.objective["metric"]),
+        variant == study_record.baseline,
     )  # fmt: skip
 
 
@@ -342,7 +346,9 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, evidence: list[str]
     ends = "; ".join(f"{side.name} ends at {side.band.mean[-1]:.4g}" for side in known)
 
     def draw(palette: Palette) -> Spec:
-        looks = {side.name: palette.look(number) for number, side in enumerate(sides)}
+        numbers = {kind: itertools.count() for kind in (False, True)}
+        looks = {side.name: (palette.baseline if side.is_baseline else palette.look)(next(numbers[side.is_baseline]))
+                 for side in sides}  # fmt: skip
         titles = (AXES[axis], f"{LOSSES[loss]} loss")
         bands = {side.name: side.band for side in known}
         height, named = 300 if is_narrow() else 420, not is_narrow()

@@ -160,7 +160,7 @@ def _use(told: str, limit: str, now: float, whole: float, past: Sequence[tuple[f
         x = number("ago", "minutes ago", domain=(span, 0), axis={"tickCount": 5})
         top = 1.15 * max(whole, *(row["used"] for row in rows))
         y = number("used", domain=(0, top), axis={"tickCount": 4})
-        area = mark("area", rows, {"x": x, "y": y}, color=palette.look(5).colour, opacity=0.3, line=True)
+        area = mark("area", rows, {"x": x, "y": y}, color=palette.look(0).colour, opacity=0.3, line=True)
         at = {"y": {"datum": whole}}
         named = mark("text", [{"limit": limit}], {**at, "text": {"field": "limit"}}, align="right", x="width", dy=-7)
         return layers([area, mark("rule", [{}], at, strokeDash=[4, 3]), named], 110)
@@ -172,7 +172,7 @@ def _bar(now: float, whole: float, limit: str) -> str:
     """How much of the whole is used, with what exceeds it in the colour of what is worse and a line at the whole."""
     palette = Palette(dark())
     end = max(now, whole)
-    parts = [(palette.look(5).colour, 0.0, min(now, whole)), (palette.verdict("needed").colour, whole, now)]
+    parts = [(palette.look(0).colour, 0.0, min(now, whole)), (palette.verdict("needed").colour, whole, now)]
     drawn = "".join(
         f'<span style="position: absolute; height: 100%; left: {begin / end:.1%}; width: {(to - begin) / end:.1%}; '
         f'background: {colour}"></span>'
@@ -180,7 +180,7 @@ def _bar(now: float, whole: float, limit: str) -> str:
     )  # fmt: skip
     mark = f'<span style="position: absolute; left: calc({whole / end:.1%} - 2px); top: -4px; bottom: -4px; '
     mark += f'width: 2px; background: {palette.ink}" title="{limit}"></span>'
-    back = "background: rgba(128, 140, 155, 0.2)"
+    back = "background: rgba(128, 140, 155, 0.2); box-shadow: 0 0 0 1px rgb(128, 140, 155)"
     aside = "right: 0" if whole / end > LATE else f"left: {whole / end:.1%}"
     return (
         f'<div aria-hidden="true"><div style="position: relative; height: 8px; {back}">{drawn}{mark}</div>'

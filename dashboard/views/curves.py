@@ -166,7 +166,8 @@ def _live(study: str, wish: Wish) -> None:
         )
         if by_variant:
             show_headline(told)
-        said = "Dashed: the baseline. " * bool(beside) + f"Dotted: worse by the margin {told.margin:g}. " * bool(margin)
+        said = "Long dashes: the baseline. " * bool(beside)
+        said += f"Fine dashes: worse by the margin {told.margin:g}. " * bool(margin)
         said = f"Line: mean over seeds, ending at the number; band: {SPREADS[wish.spread]}. {said}"
         if bounds:
             said += f"Δ: difference of {study_report.metric} from the baseline, with ≤ or ≥ its 95 % bound. "

@@ -381,7 +381,16 @@ def parallel(
     marked = [place for place, name in enumerate(table["name"]) if name == study_record.baseline]
     linear = linear_axes(study_record)
     return draw_parallel(
-        columns, last, palette, list(table["variant"]), wide=marked, best=best, down=down, width=width, linear=linear
+        columns,
+        last,
+        palette,
+        list(table["variant"]),
+        wide=marked,
+        best=best,
+        down=down,
+        width=width,
+        linear=linear,
+        highest=direction == "maximize",
     )
 
 
@@ -423,7 +432,7 @@ def _mean(values: Mapping[int, float]) -> float | None:
 def _parallel_caption(table: pd.DataFrame) -> str:
     """What the parallel axes show, in words."""
     lost = int((table["diverged"] > 0).sum())
-    paper = "pale" if dark() else "dark"
-    said = f"A line for each of {len(table)} variants, {paper} where it is best; {'white' if dark() else 'black'}: the "
-    said += f"baseline, orange: the best of the others with the seeds drawn{f', dashed: {lost} diverged' * bool(lost)}."
+    shade, ink = ("brighter", "white") if dark() else ("darker", "black")
+    said = f"A line for each of {len(table)} variants, {shade} where it is better; {ink}: the "
+    said += f"baseline, pink: the best of the others with the seeds drawn{f', dashed: {lost} diverged' * bool(lost)}."
     return said

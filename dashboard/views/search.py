@@ -167,7 +167,7 @@ def draw_seed_differences(
             *(mark("text", of, {"x": x, "y": y, "text": {"field": "said"}}, align="center", dy=-10, fontWeight=weight,
                    **halo)
               for of, weight in ((single, "normal"), (rows[-1:], "bold"))
-              for halo in ({"stroke": palette.ground, "strokeWidth": 4}, {})),
+              for halo in palette.halos),
         ],
         32 * len(rows),
     )  # fmt: skip
@@ -247,7 +247,7 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
     beside = [{"value": fmean(base), "name": "baseline"}] if base else []
     looks = {
         "a point": palette.look(0),
-        "best so far": Look(palette.look(1).colour, (1, 0), "stroke"),
+        "best so far": Look(palette.chosen, (1, 0), "stroke"),
     }
     low, high, _ = near_range([row["value"] for row in (*rows, *beside)])
     room = 0.15 * (high - low) or 1.0  # for labels
@@ -295,11 +295,22 @@ def _marked(rows: list[Spec], x: Spec, y: Spec, palette: Palette, *, below: str)
     text = {"x": x, "y": y, "text": {"field": "mark"}}
     first = {row["mark"]: row for row in reversed(marked)}
     return [
-        mark("point", marked, {"x": x, "y": y}, filled=False, size=170, strokeWidth=2, color=palette.ink),
+        *(
+            mark(
+                "point",
+                [row for row in marked if row["mark"] == name],
+                {"x": x, "y": y},
+                filled=False,
+                size=170,
+                strokeWidth=2,
+                color=palette.ink if name == "baseline" else palette.chosen,
+            )
+            for name in first
+        ),
         *(
             mark("text", [row], text, fontWeight="bold", baseline="middle", dy=18 if name == below else -18, **halo)
             for name, row in first.items()
-            for halo in ({"stroke": palette.ground, "strokeWidth": 4}, {})
+            for halo in palette.halos
         ),
     ]
 
@@ -320,10 +331,10 @@ def _curves(study: str, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]
     st.header("Curves of the trials", anchor=False)
 
     def draw(palette: Palette) -> Spec:
-        looks = {TrialState.FINISHED.value: Look(palette.grey, (1, 0), "circle"), PRUNED: palette.look(1)}
+        looks = {TrialState.FINISHED.value: Look(palette.grey, (1, 0), "circle"), PRUNED: palette.look(2)}
         for trial in shown:
             if trial.mark:
-                colour = palette.ink if trial.mark == "baseline" else palette.look(1).colour
+                colour = palette.baseline().colour if trial.mark == "baseline" else palette.chosen
                 looks[_told(trial)["label"]] = Look(colour, (1, 0), "circle")
         return draw_bands({}, looks, palette, ("steps", "validation loss"), height=300, singles=points, picks={})
 
@@ -358,7 +369,8 @@ def _pair(study: str, record: StudyRecord, trials: tuple[SearchTrial, ...]) -> N
         second = st.selectbox("With", [name for name in varied if name != first], key="other", bind="query-params",
                               width=wide)  # fmt: skip
     linear = linear_axes(record)
-    draw = partial(draw_pair, done, (str(first), str(second)), metric, linear=linear)
+    highest = record.objective["direction"] == "maximize"
+    draw = partial(draw_pair, done, (str(first), str(second)), metric, linear=linear, highest=highest)
     chart(draw, "pair", f"{metric} over {first} and {second}")
     st.caption(f"{len(done):,} points, each of one trial.")
     link("effects", "How much each parameter matters", show="Importances")
@@ -376,19 +388,20 @@ def draw_pair(
     palette: Palette,
     *,
     linear: Collection[str] = (),
+    highest: bool = False,
 ) -> Spec:
     """Finished trials by the values of two parameters, coloured by their objective.
 
     Args:
         linear: Parameters that were searched on a linear axis.
+        highest: Whether the highest objectives stand out instead of the lowest.
     """
     rows = [
         {"x": trial.parameters.get(names[0]), "y": trial.parameters.get(names[1]), "value": trial.value, **_told(trial)}
         for trial in trials
     ]  # fmt: skip
     low, high, cut = near_range([trial.value for trial in trials])
-    scheme = {"scheme": {"name": "cividis", "extent": [0.5, 1] if palette.dark else [0, 0.85]}}
-    scale = {**scheme, "domain": [low, high], "clamp": True, "reverse": palette.dark}
+    scale = palette.shades(highest=highest) | {"domain": [low, high], "clamp": True}
     title = f"{metric}{', with all beyond at its ends' * cut}"
     colour = {"field": "value", "type": "quantitative", "scale": scale, "legend": {"title": title, "titleLimit": 400}}
     x, y = (

@@ -480,7 +480,7 @@ def _curve(
     def draw(palette: Palette) -> Spec:
         names, known_looks = (variant.name, baseline_of(record, variant).name), palette.variants(record)
         colour, beside = (known_looks.get(name, palette.look(0)).colour for name in names)
-        other = next(look.colour for look in map(palette.look, (5, 0)) if look.colour != colour)
+        other = next(look.colour for look in map(palette.look, (0, 1)) if look.colour != colour)
         looks = {VALIDATION: Look(colour, (1, 0), "circle"), TRAINING: Look(other, (2, 2), "triangle-up"),
                  BESIDE: Look(beside, (6, 3), "diamond")}  # fmt: skip
         return draw_bands(
@@ -537,7 +537,7 @@ def _usage(rows: pd.DataFrame, key: str) -> dict[str, Maker]:
 
         def draw(palette: Palette, drawn: list[Spec] = rows_of, top: float = top) -> Spec:
             axes = {"x": number("step", "steps"), "y": number("used", domain=(0, top), axis={"tickCount": 4})}
-            colour = palette.look(5).colour
+            colour = palette.look(0).colour
             return layers([mark(kind, drawn, axes, color=colour) for kind in ("line", "point")], 110)
 
         with columns[place % len(columns)]:

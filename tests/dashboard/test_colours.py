@@ -78,7 +78,7 @@ def dark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
 
 def test_every_colour_contrasts_with_the_page(dark: bool) -> None:
     palette = Palette(dark)
-    shown = [palette.look(number).colour for number in range(7)]
+    shown = [palette.look(number).colour for number in range(6)]
     shown += [palette.verdict(word).colour for word in style._VERDICTS]
     shown += [palette.ink, palette.grey, baseline_colour(palette), *re.findall("#[0-9a-f]{6}", frame.style())]
     shown += [THEME["dark" if dark else "light"]["linkColor"]]
@@ -89,7 +89,7 @@ def test_every_colour_contrasts_with_the_page(dark: bool) -> None:
 @pytest.mark.parametrize("eye", MACHADO)
 def test_the_colours_of_variants_and_of_verdicts_can_be_distinguished(dark: bool, eye: str) -> None:
     palette = Palette(dark)
-    variants = [*(palette.look(number).colour for number in range(7)), baseline_colour(palette)]
+    variants = [*(palette.look(number).colour for number in range(6)), baseline_colour(palette)]
     for shown in (variants, [palette.verdict(word).colour for word in style._VERDICTS]):
         apart = {
             pair: float(np.linalg.norm(lab(pair[0], eye) - lab(pair[1], eye)))

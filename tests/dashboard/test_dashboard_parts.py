@@ -179,8 +179,8 @@ def test_an_outlier_has_an_axis_of_its_own_that_holds_it_and_its_baseline() -> N
     assert last[0] < 1.0, "the baseline is in it"
     assert others[0][0] <= 1.0
     assert others[0][1] >= 1.2
-    dotted = panels_of(margin=0.2)["concat"][0]["layer"][-1]["data"]["values"]
-    assert [row["mean"] for row in dotted] == pytest.approx([1.5, 1.2]), "the margin beside the baseline"
+    dashed = rows(marks(panels_of(margin=0.2)["concat"][0], "line")[-1])
+    assert [row["mean"] for row in dashed] == pytest.approx([1.5, 1.2]), "the margin beside the baseline"
     assert outliers(dict(list(bands.items())[:3])) == [], "too few to tell"
     assert (drawn["columns"], panels_of(width=340)["columns"]) == (3, 2)
     falls = {name: Band((0.0, 1.0), (10.0, end), (10.0, end), (10.0, end), 3) for name, end in ends.items()}

@@ -203,8 +203,9 @@ def draw_search(
         fresh: Variant to what is said of its mean over fresh seeds, and its values with these.
         width: Of the figure in pixels.
     """
-    looks = {name: palette.look(index) for index, name in enumerate(dict.fromkeys(kinds.values()))}
-    tones = (palette.ink, palette.look(3).colour)
+    series = (number for number in itertools.count() if palette.look(number).colour != palette.chosen)
+    looks = {name: palette.look(next(series)) for name in dict.fromkeys(kinds.values())}
+    tones = (palette.baseline().colour, palette.chosen)
     looks |= {name: Look(tone, (1, 0), "circle") for (name, _), tone in zip(fresh.values(), tones, strict=False)}
     columns, drawn = 2 if width >= WIDTH and len(found) > 1 else 1, list[Spec]()
     for one in found:
@@ -235,7 +236,7 @@ def draw_search(
                 "width": width / columns - 65,
                 "height": 200,
                 "layer": [
-                    mark("point", rows, {"x": x, "y": y, **tone, "tooltip": tip[:3]}, size=45, opacity=0.75),
+                    mark("point", rows, {"x": x, "y": y, **tone, "tooltip": tip[:3]}, size=45),
                     mark("point", tried, plain, filled=False, size=190, strokeWidth=2),
                     mark("rule", [row for row in means if row["low"] is not None],
                          plain | {"y": {**y, "field": "low"}, "y2": {"field": "high"}}, strokeWidth=2.5),
@@ -304,6 +305,7 @@ def draw_parallel(
     down: bool = False,
     width: float = WIDTH,
     linear: Collection[str] = (),
+    highest: bool = False,
 ) -> Spec:
     """Parallel coordinates: an axis for each switch and quantity, a line through them for each variant.
 
@@ -320,6 +322,7 @@ def draw_parallel(
         down: Whether the axes lie below each other, as a narrow page has room for, instead of side by side.
         width: Of the figure in pixels.
         linear: Axes that are not logarithmic however far their numbers reach.
+        highest: Whether the highest values of the last axis stand out instead of the lowest.
     """
     room = ROOM_DOWN if down else max(8, int(width / LETTER / (len(columns) + 1)))
     logs = {name for name, column in columns.items() if name not in linear and _is_logarithmic(column)}
@@ -344,7 +347,7 @@ def draw_parallel(
     last = {"axis": titles[[*columns].index(coloured)]}
     named = _line_ends(near, columns[coloured], variants, stand_out, width, down=down) if variants else []
     ends = [end | last for end in named]
-    tone = {best: palette.look(1).colour}
+    tone = {best: palette.chosen}
     ticks: list[dict[str, Any]] = [
         {"axis": title, "at": height, "text": text, "tone": tone.get(line, palette.ink), "line": line}
         for title, (name, column) in zip(titles, drawn.items(), strict=True)
@@ -367,14 +370,13 @@ def draw_parallel(
     at = {"field": "at", "type": "quantitative", "axis": None,
           "scale": {"domain": [-0.03, 1.03] if down else [-0.07, 1.07]}}  # fmt: skip
     x, y = (at, axis) if down else (axis, at)
-    # The lowest values stand out on either paper.
-    scheme = {"scheme": {"name": "cividis", "extent": [0.5, 1] if palette.dark else [0, 0.8]}}
-    colour = {"field": "value", "type": "quantitative", "scale": scheme | {"reverse": palette.dark}, "legend": None}
+    scale = palette.shades(highest=highest)
+    colour = {"field": "value", "type": "quantitative", "scale": scale, "legend": None}
     tip = [{"field": key, "title": key} for key in ("variant", "axis", "said")]
     along = {"x": x, "y": y, "detail": {"field": "line"}, "order": {"field": "order"}, "tooltip": tip}
     stops = [low + (high - low) * step / STOPS for step in range(STOPS + 1)] if low < high else []
     bar = [at for at in positions(stops, linear=coloured not in logs) if at is not None]
-    scale = [{**last, "at": at, "to": to, "value": value}
+    bar_of = [{**last, "at": at, "to": to, "value": value}
              for value, (at, to) in zip(stops, itertools.pairwise(bar), strict=False)]  # fmt: skip
     lost = [row for row in rows if row["value"] is None]
     known = [row for row in rows if row["value"] is not None]
@@ -382,24 +384,25 @@ def draw_parallel(
     return layers(
         [
             mark("rule", [{"axis": title, "at": 0, "to": 1} for title in titles],
-                 {"x": x, "y": y, "x2" if down else "y2": {"field": "to"}}, color=palette.grey),
-            mark("rule", scale, {"x": x, "y": y, "x2" if down else "y2": {"field": "to"}, "color": colour},
+                 {"x": x, "y": y, "x2" if down else "y2": {"field": "to"}}, color=palette.grey,
+                 strokeWidth=2),
+            mark("rule", bar_of, {"x": x, "y": y, "x2" if down else "y2": {"field": "to"}, "color": colour},
                  strokeWidth=8),
             mark("line", [row for row in known if row["line"] not in (*wide, best)], {**along, "color": colour},
-                 opacity=0.75, strokeWidth=1.6),
+                 strokeWidth=1.6),
             None if best is None else mark("line", [row for row in known if row["line"] == best], along,
                                            color=tone[best], strokeWidth=5.5),
             *(
                 mark("line", [row for row in known if row["line"] in wide], along, color=ink, strokeWidth=thick)
                 for ink, thick in ((palette.ground, 6.5), (palette.ink, 3.5))  # with a rim, as others are dark, too
             ),
-            mark("line", lost, along, color=palette.grey, strokeDash=[3, 3], opacity=0.8) if lost else None,
+            mark("line", lost, along, color=palette.grey, strokeDash=[3, 3]) if lost else None,
             *(
                 mark("text", [tick for tick in ticks if _beside(tick, down=down) == place],
                      {"x": x, "y": y, "text": {"field": "text"},
                       **({} if halo else {"color": {"field": "tone", "type": "nominal", "scale": None}})},
                      **dict(place), fontSize=11, **halo)
-                for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {})
+                for halo in palette.halos
                 for place in dict.fromkeys(_beside(tick, down=down) for tick in ticks)
             ),
             *(

@@ -97,7 +97,7 @@ def _curve_pictures(findings: Findings) -> Iterable[Picture]:
             yield Picture(
                 name,
                 f"Validation loss against {axis.words}: the mean over the finished seeds, in a band from the "
-                f"lowest to the highest; the baseline in grey, dashed.{rest}",
+                f"lowest to the highest; the baseline dashed.{rest}",
             )
 
 
@@ -119,11 +119,11 @@ def _mean_curve(findings: Findings, variant: str, axis: _Axis) -> Band:
 
 
 def loss_panels(findings: Findings, palette: Palette, axis: _Axis) -> Spec:
-    """A panel for each variant with its band and, in grey, that of the baseline; all with the same axes."""
+    """A panel for each variant with its band and, dashed, that of the baseline; all with the same axes."""
     shown, _ = _panels(findings)
     baseline = _mean_curve(findings, findings.report.baseline.name, axis)
     bands = [_mean_curve(findings, row.name, axis) for row in shown]
-    looks = {"baseline": Look(palette.grey, (5, 3), "circle"), "variant": replace(palette.look(5), dash=(1, 0))}
+    looks = {"baseline": palette.baseline(4), "variant": palette.look(0)}
     x = number("x", axis.label, domain=(0, max((x for one in [baseline, *bands] for x in one.x), default=1.0)))
     y = number("mean", "validation loss", domain=heights([baseline, *bands]) or (0, 1))
     rows, titles = list[Spec](), findings.report.titles
@@ -188,7 +188,7 @@ def band_panels(
         titles: What the horizontal and the vertical axis show.
         verdicts: Name of a band to the group of an answer that it is in, as far as there is one.
         bounds: Name of a band to its difference from the baseline or the bound on that, likewise.
-        margin: The difference of a variant that is worse by the margin, dotted beside the baseline; None: not drawn.
+        margin: The difference of a variant that is worse by the margin, dashed beside the baseline; None: not drawn.
         width: Of the figure in pixels.
     """
     bands = late(bands)
@@ -204,7 +204,7 @@ def band_panels(
     parts = []
     for place, (name, own) in enumerate(shown.items()):
         word, bound, beside = verdicts.get(name), bounds.get(name), bands.get(baselines.get(name, ""))
-        look = replace(palette.verdict(DRAWN_AS[word]) if word else palette.look(5), dash=(1, 0))
+        look = palette.verdict(DRAWN_AS[word]) if word else palette.look(0)
         limits = common if name not in cut else heights([own, *([] if beside is None else [beside])]) or (0, 1)
         rows = [] if beside is None else _points("baseline", beside, {})
         rows += _points("variant", own, {})
@@ -217,7 +217,7 @@ def band_panels(
         first, last = place % columns == 0, place + columns >= len(shown)
         x = number("x", titles[0] if last else None, domain=across, axis={"tickCount": 4})
         y = number("mean", titles[1] if first else None, domain=limits, axis={"tickCount": 4})
-        looks = {"baseline": Look(palette.grey, (5, 3), "circle"), "variant": look}
+        looks = {"baseline": palette.baseline(4), "variant": look}
         found = {of: one for of, one in looks.items() if any(row["name"] == of for row in rows)}
         title = {"text": [*[""] * (lines - len(heads[name])), *heads[name]], "subtitle": below, "anchor": "start",
                  "frame": "group", "font": FONT, "subtitleFont": FONT, "subtitleColor": look.colour,
@@ -226,8 +226,11 @@ def band_panels(
             {"title": title, "data": {"values": rows}, "width": width / columns - (40 if narrow else 32),
              "height": (0.8 if narrow else 1) * PANEL_HEIGHT,
              "layer": [*_band_marks(None, {"x": x, "y": y}, found, legend=False),
-                       *([mark("line", dotted, {"x": x, "y": y}, strokeDash=[1, 3], strokeWidth=1.4,
-                               color=palette.grey, clip=True)] if dotted else [])]}
+                       *([mark("line", dotted, {"x": x, "y": y}, strokeDash=[4, 3], strokeWidth=1.6,
+                               color=palette.grey, clip=True)] if dotted else []),
+                       *(mark("text", [row | {"said": f"margin {abs(margin or 0):g}"} for row in dotted[-1:]],
+                              {"x": x, "y": y, "text": {"field": "said"}}, align="right", baseline="top", dy=5, **halo)
+                         for halo in palette.halos if not place)]}
         )  # fmt: skip
     apart = {"color": "independent", "strokeDash": "independent"}
     return {"concat": parts, "columns": columns, "resolve": {"scale": apart}}
@@ -403,7 +406,7 @@ def _values_at(bands: Mapping[str, Band], at: float, x: Spec, y: Spec, gap: floa
         for place, value in zip(spread(there, gap), with_equal_decimals(there), strict=True)
     ]
     yield mark("rule", [{}], {"x": {"datum": at}}, strokeDash=[4, 3])
-    for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {}):
+    for halo in palette.halos:
         yield mark("text", rows, {"x": x, "y": y, "text": {"field": "end"}}, align="right", dx=-7, **halo)
 
 
@@ -492,7 +495,7 @@ def course_panels(report: StudyReport, palette: Palette, width: float = WIDTH) -
             )  # fmt: skip
     x = number("step", "steps", domain=(0, max((row["step"] for row in rows), default=1)))
     y = number("difference", f"difference of {report.metric}", domain=course_limits(courses, margin))
-    blue, looks = palette.look(5).colour, by_look("word", palette.verdicts(labels), "color", "shape")
+    blue, looks = palette.look(0).colour, by_look("word", palette.verdicts(labels), "color", "shape")
     last = mark("rect", None, {"x": {**x, "field": "third"}, "x2": {"field": "step"}}, color=palette.faint)
     return panels(
         [

@@ -233,7 +233,7 @@ def _labels(
         if told:
             yield mark("rule", told, {"x": x, "y": y, "x2": {"field": "beside"}, "y2": {"field": "place"}},
                        color=palette.grey, strokeWidth=0.7)  # fmt: skip
-            for halo in ({"stroke": palette.ground, "strokeWidth": 4, "strokeJoin": "round"}, {}):
+            for halo in palette.halos:
                 yield mark("text", told, {"x": beside, "y": place, "text": {"field": "label"}}, align=align,
                            baseline="bottom", dy=-1, **halo)  # fmt: skip
 

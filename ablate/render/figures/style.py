@@ -25,8 +25,10 @@ Spec = dict[str, Any]
 WIDTH = 672
 """Pixels of a written figure: 7 inches, the text width of a page."""
 _CROSS = "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z"
-_LIGHT = ("#3f4ea4", "#94480e", "#257a62", "#9d5aa7", "#af6000", "#0e73e3", "#533d00")
-_DARK = ("#4791cb", "#ea7c33", "#0ebe81", "#f890b8", "#f2c342", "#a7d8ff", "#b8a2fd")
+_LIGHT = ("#2365f8", "#c62b7a", "#6e19c2", "#69344a", "#865db7", "#323981")
+_DARK = ("#208dc0", "#df468f", "#a05bfd", "#e3bbfe", "#d799b0", "#959dfe")
+_SHADES = ("#0a2a7a", "#3f74d8", "#8793a8"), ("#9bceff", "#4f8fe0", "#66758c")
+"""Of numbers, from those that stand out, on light and on dark pages."""
 _DASHES = ((1, 0), (6, 4), (2, 3), (6, 3, 2, 3), (10, 4), (10, 3, 2, 3))
 _MARKS = ("circle", "square", "diamond", "triangle-up", _CROSS, "cross", "triangle-down", "triangle-left", "stroke")
 _VERDICTS = {
@@ -69,8 +71,9 @@ class Palette:
     """The colours of a figure.
 
     One colour means one variant, chosen by its place in the study's design, with a dash and a mark. The colours are
-    near those of Okabe and Ito, each in a tone for light and one for dark pages. Their contrast to the page is at
-    least 4.5:1, and colour-blind people can distinguish them; `tests/dashboard/test_colours.py` measures both.
+    blue, pink and violet, each in a tone for light and one for dark pages; orange, green and yellow are for verdicts
+    alone. Their contrast to the page is at least 4.5:1, and colour-blind people can distinguish them;
+    `tests/dashboard/test_colours.py` measures both.
 
     Attributes:
         dark: Whether it is drawn on a dark page.
@@ -100,17 +103,35 @@ class Palette:
         """The colour behind a figure: of the paper, or of the page."""
         return self.paper or ("#11161d" if self.dark else "#ffffff")
 
+    @property
+    def halos(self) -> tuple[Spec, Spec]:
+        """How to draw a text twice, so that lines that cross it do not touch it."""
+        return {"stroke": self.ground, "strokeWidth": 4, "strokeJoin": "round"}, {}
+
+    @property
+    def chosen(self) -> str:
+        """The colour of the best point of a search, the one that is chosen; series beside it leave out the second."""
+        return self.look(1).colour
+
+    def shades(self, *, highest: bool = False) -> Spec:
+        """The scale of colours of numbers, of which the lowest or the highest stand out, on either paper."""
+        colours = _SHADES[self.dark]
+        return {"range": [*(reversed(colours) if highest else colours)]}
+
     def look(self, index: int) -> Look:
-        """The look with this number: seven colours, then the same with another dash; marks differ too."""
+        """The look with this number: six colours, then the same with another dash; marks differ too."""
         colours = _DARK if self.dark else _LIGHT
         again, colour = divmod(index, len(colours))
         return Look(colours[colour], _DASHES[again % len(_DASHES)], _MARKS[(index + 1) % len(_MARKS)])
 
+    def baseline(self, index: int = 0) -> Look:
+        """The look of a baseline, black or, on a dark page, white; the dash tells it from those of other studies."""
+        return Look("#e8edf3" if self.dark else "#1b2430", _DASHES[index % len(_DASHES)], _MARKS[index % len(_MARKS)])
+
     def variants(self, record: StudyRecord) -> dict[str, Look]:
-        """Variant name to its look; the baseline's is black, or white on a dark page."""
+        """Variant name to its look."""
         others = [variant.name for variant in record.variants if variant.name != record.baseline]
-        looks = {record.baseline: Look("#e8edf3" if self.dark else "#1b2430", _DASHES[0], "circle")}
-        return looks | {name: self.look(index) for index, name in enumerate(others)}
+        return {record.baseline: self.baseline()} | {name: self.look(index) for index, name in enumerate(others)}
 
     def verdict(self, word: str) -> Look:
         """The look of a verdict, a group of an answer or what stands in its place; `worse` looks as `needed` does."""
@@ -160,7 +181,7 @@ def themed(spec: Spec, palette: Palette) -> Spec:
     config = {
         "aria": False, "font": "sans-serif", "lineBreak": "\n", "axis": axis, "legend": legend, "header": head,
         "text": {"color": ink, "fontSize": size}, "rule": {"color": ink}, "view": {"stroke": None},
-        "title": {"color": ink, "fontSize": size}, "point": {"filled": True, "opacity": 1},
+        "title": {"color": ink, "fontSize": size}, "point": {"filled": True, "opacity": 1}, "tick": {"opacity": 1},
         "axisY": {"titleLimit": 400}, "concat": {"spacing": 12}, "facet": {"spacing": 10},
     }  # fmt: skip
     schema = "https://vega.github.io/schema/vega-lite/v6.json"
