@@ -13,6 +13,7 @@ from ablate.analysis.report_format import Picture
 __all__ = [
     "AnswerGrid",
     "Block",
+    "ClaimsGrid",
     "Grid",
     "Items",
     "Listing",
@@ -48,12 +49,14 @@ class Grid:
         groups: Rows of cells; groups are set apart from one another.
         texts: Columns that hold text; all others hold numbers, which are set flush right.
         links: Where the first cell of each row leads; empty: nowhere. Markdown and HTML show links.
+        fold: What HTML calls it where it shows it after a click, as its numbers stand elsewhere; empty: at once.
     """
 
     titles: tuple[str, ...]
     groups: tuple[tuple[tuple[str, ...], ...], ...]
     texts: frozenset[int]
     links: tuple[str, ...] = ()
+    fold: str = ""
 
     def only(self, *columns: int) -> Grid:
         """The same rows with these columns alone; negative numbers count from the last one."""
@@ -72,6 +75,10 @@ class AnswerGrid(Grid):
     """
 
     answer: Answer = field(kw_only=True)
+
+
+class ClaimsGrid(Grid):
+    """The claims of a study with their evidence, before which HTML draws their verdicts as a forest plot."""
 
 
 @dataclass(frozen=True, slots=True)

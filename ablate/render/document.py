@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -16,18 +17,33 @@ from ablate.analysis.columns import columns, groups, legend, shared_decimals
 from ablate.analysis.effects import StudyEffects
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings, TrainingCost
+from ablate.analysis.headline import shows_effects
 from ablate.analysis.ladder import ScaleRow
-from ablate.analysis.numbers import MISSING, count, duration, fixed, interval_words, percent, plural, scaled
+from ablate.analysis.numbers import MISSING, count, duration, fixed, interval_words, listed, percent, plural, scaled
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import MOST_SHOWN
-from ablate.processes import command
-from ablate.render.blocks import AnswerGrid, Block, Grid, Items, Listing, Paragraph, Picture, ReportDocument, Section
+from ablate.render.blocks import (
+    AnswerGrid,
+    Block,
+    ClaimsGrid,
+    Grid,
+    Items,
+    Listing,
+    Paragraph,
+    Picture,
+    ReportDocument,
+    Section,
+)
 from ablate.render.figures import SECTIONS
 from ablate.render.interval import Axis
 from ablate.render.table import CAUTION
 from ablate.spec.design import BASELINE
 from ablate.store.records import Environment, StudyRecord
 
+MOST_SEEDS, HASH = 8, 12
+"""Seeds that are named, and characters of a hash."""
+TRUST = {"ok": "", "except": "Except: ", "weak": "Caution: ", "void": "Void: "}
+"""How sure an answer is to what stands before a line on it."""
 SOURCE = "Source"
 """Title of the section on runs that were trained elsewhere."""
 
@@ -36,10 +52,15 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocu
     """The report of a study: what answers its question first, what is looked up last; each picture in its section."""
     report = findings.report
     shown = {picture.name: picture for picture in pictures}
-    designed = [section for of in SECTIONS if (section := of(findings, shown)) is not None]
-    placed = {block for section in designed for block in section.blocks} | {shown.get("forest"), shown.get("course")}
+    tasks, *others = (of(findings, shown) for of in SECTIONS)
+    designed = [section for section in others if section is not None]
+    placed = {block for section in (tasks, *designed) if section for block in section.blocks} | {
+        shown.get("forest"),
+        shown.get("course"),
+    }
     parts = [
-        Section("Answer", tuple(_answer(answer_of(report)))),
+        Section("Answer", tuple(_answer(answer_of(report, letters=not shows_effects(report))))),
+        *([tasks] if tasks is not None else []),
         Section("Checks", tuple(_checks(report))),
         Section("Ablation table", (ablation_table(report), Items(legend(columns(report))))),
         *_failed(report),
@@ -62,6 +83,36 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocu
         parts.append(Section("How to reproduce", tuple(reproduction(findings))))
     title = report.record.question or report.record.name
     return ReportDocument(title, tuple(replace(part, of=findings) for part in parts))
+
+
+def setup(findings: Findings) -> list[str]:
+    """What was trained, on what, how, with which seeds and when, in two lines, as far as the space says it."""
+    report, record = findings.report, findings.report.record
+    model, training, task = (record.space.get(part) or {} for part in ("model", "training", "task"))
+    size, optimizer, seeds = report.baseline.parameters, training.get("optimizer") or {}, report.baseline.planned
+    tuned = report.evidence.tuning is not None and "training.optimizer.lr" in report.evidence.tuning.grid
+    what = (
+        f"{model['family']} of {plural(model['depth'], 'block')}, width {model['width']}" if "depth" in model else "",
+        f"{size:,} parameters" if size else "",
+        f"data {task['data']}" if isinstance(task.get("data"), str) else "",
+        f"tasks {listed([*report.tasks])}" if report.tasks else "",
+        f"context {task['context']}" if "context" in task else "",
+    )
+    how = (
+        f"{training['steps']:,} steps of {training['batch_size']} inputs" if "batch_size" in training else "",
+        optimizer.get("kind", ""),
+        "learning rate tuned for each variant" if tuned else f"learning rate {optimizer['lr']}" if optimizer else "",
+        f"{report.unit}s {listed([*map(str, seeds)])}" if len(seeds) <= MOST_SEEDS else plural(len(seeds), report.unit),
+        f"{last_end(findings):%Y-%m-%d}",
+    )
+    named, trained = (", ".join(filter(None, of)) for of in (what, how))
+    return [f"Study `{record.name}`: {named}" if named else f"Study `{record.name}`", trained]
+
+
+def last_end(findings: Findings) -> datetime:
+    """When its last trial finished; of a study without any, when it was last written."""
+    ended = [trial.finished_at for runs in findings.runs.values() for trial in runs.finished.values()]
+    return max(filter(None, ended), default=findings.report.record.updated_at)
 
 
 def document_of_questions(
@@ -91,12 +142,12 @@ def _answer(answer: Answer) -> Iterator[Block]:
             yield Paragraph(names)
     if answer.scale:
         yield scale_table(answer.scale)
-    trust = tuple(f"{line.word}: {line.text}" for line in answer.trust)
-    claims = (f"claims: {answer.claims_note}",) if answer.claims else ()
+    trust = tuple(f"{TRUST[line.word]}{line.text}" for line in answer.trust)
+    claims = (f"Claims: {answer.claim_counts}",) if answer.claims else ()
     yield Items(trust + claims)
     for step in answer.next:
         yield (
-            Listing(f"{command(*step.arguments)}   # {step.purpose}")
+            Listing(f"{shlex.join(['ablate', *step.arguments])}   # {step.purpose}")
             if step.arguments
             else Paragraph(f"Next: {step.told}.")
         )
@@ -202,7 +253,7 @@ def effects_note(effects: StudyEffects) -> str:
         said += " Within: it lies within the margin on both sides." * bool(effects.interactions)
     said += " An arrow: further than the axis reaches."
     aliased = any(row.aliases for row in (*effects.main, *effects.interactions))
-    return said + " Confounded: the design cannot tell the two apart; the number is of their sum." * aliased
+    return said + ' "or": the design cannot tell the two apart; the number is of their sum.' * aliased
 
 
 def names_note(answer: Answer, text: str | None = None) -> str:
@@ -243,7 +294,7 @@ def _fairness(report: StudyReport) -> Iterator[Section]:
         yield Section("Fair comparison", (Items(lines),))
 
 
-def claims_table(report: StudyReport) -> Grid:
+def claims_table(report: StudyReport) -> ClaimsGrid:
     """What became of the claims of a study, with their evidence."""
     rows = tuple(
         (
@@ -254,12 +305,15 @@ def claims_table(report: StudyReport) -> Grid:
         )
         for claim in report.answer.claims
     )
-    return Grid(("claim", "says", "verdict", "evidence"), (rows,), frozenset(range(4)))
+    return ClaimsGrid(("claim", "says", "verdict", "evidence"), (rows,), frozenset(range(4)), fold="Evidence")
 
 
 def evidence_lines(evidence: Any, name: str = "") -> Iterator[str]:
     """The numbers behind a claim as `name: number`, nested ones as `outer.inner: number`."""
-    if isinstance(evidence, dict):
+    if isinstance(evidence, dict) and {*evidence} == {"p", "floor"}:
+        least = ", the least that few pairs can give" if evidence["p"] == evidence["floor"] else ""
+        yield f"{name}.p: {_short(evidence['p'])}{least}"
+    elif isinstance(evidence, dict):
         for key, value in evidence.items():
             yield from evidence_lines(value, f"{name}.{key}" if name else str(key))
     elif isinstance(evidence, list) and any(isinstance(value, dict) for value in evidence):
@@ -288,13 +342,13 @@ def _environments(findings: Findings) -> Iterator[str]:
         versions = ", ".join(f"{package} {version}" for package, version in environment.versions.items())
         places[f"{environment.device}; host {environment.host}; {versions}{_commit(environment)}"] = None
     yield from places
-    yield f"data: {', '.join(fingerprint or 'unknown' for fingerprint in findings.data)} (content hash)"
+    yield f"data: {', '.join((fingerprint or 'unknown')[:HASH] for fingerprint in findings.data)} (content hash)"
 
 
 def _commit(environment: Environment) -> str:
     if environment.git_commit is None:
         return ""
-    return f"; git {environment.git_commit}" + ("" if environment.git_clean else " with uncommitted changes")
+    return f"; git {environment.git_commit[:HASH]}" + ("" if environment.git_clean else " with uncommitted changes")
 
 
 def _cost(findings: Findings) -> Iterator[Block]:
@@ -321,7 +375,7 @@ def _cost(findings: Findings) -> Iterator[Block]:
             f"{duration(scouting.seconds)} of training{_spent(scouting)}."
         )
     rows = [(name, str(of.trials), *_counted(of).values()) for name, of in findings.cost_of.items()]
-    yield Grid(("variant", "trials", *_counted(cost)), (tuple(rows),), frozenset({0}))
+    yield Grid(("variant", "trials", *_counted(cost)), (tuple(rows),), frozenset({0}), fold="For each variant")
 
 
 def _counted(cost: TrainingCost) -> dict[str, str]:
@@ -354,10 +408,8 @@ def reproduction(findings: Findings) -> Iterator[Block]:
     words = [word for option in kept for word in option]
     again = shlex.join(["ablate", "study", f"{record.name}.yaml", *words, "--store", "again.db"])
     yield Listing(f"{again}\nablate report {record.name} --store again.db")
-    if commands:
-        yield Paragraph(f"These trials were run by: {'; '.join(commands)}")
-    if unknown := _unknown(commands):
-        yield Paragraph(unknown)
+    unknown = _unknown(commands)
+    yield Paragraph(unknown or f"These trials were run by: {'; '.join(commands)}")
     yield Paragraph(
         f"The space, {record.name}.yaml, as it was understood: with what it extends, its blocks, the data that it was "
         "given and every default written out, so that it needs no other file of spaces."

@@ -12,6 +12,7 @@ from ablate.analysis.numbers import duration, plural
 from ablate.errors import AblateError
 from ablate.locations import write_file
 from ablate.render.blocks import Grid, Paragraph, ReportDocument, Section
+from ablate.render.document import last_end
 from ablate.render.formats import file_stem, write_report
 from ablate.render.formats.html import html_page
 from ablate.render.formats.md import markdown
@@ -76,7 +77,6 @@ def _row(findings: Findings) -> tuple[str, ...]:
     baseline = "" if answer.baseline is None else f"{answer.metric} {answer.baseline:.{answer.decimals}f}"
     rule = f"{trivial.name} {trivial.value:.{answer.decimals}f}" if trivial is not None else ""
     trials = plural(findings.cost.trials, "trial" if record.judged is None else "run")
-    ended = [trial.finished_at for runs in findings.runs.values() for trial in runs.finished.values()]
     return (
         record.name,
         record.question,
@@ -84,6 +84,6 @@ def _row(findings: Findings) -> tuple[str, ...]:
         "; ".join(filter(None, (baseline, rule))),
         answer.claim_counts,
         f"{trials}, {duration(findings.cost.seconds)}" if record.judged is None else f"{trials}, not trained here",
-        f"{max(filter(None, ended), default=record.updated_at):%Y-%m-%d}",
+        f"{last_end(findings):%Y-%m-%d}",
         record.source,
     )

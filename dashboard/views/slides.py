@@ -70,7 +70,7 @@ def _show(page: str) -> None:
     """
     style, body = (page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0] for tag in ("style", "body"))
     palette = Palette(dark())
-    for variable, colour in re.findall(r"(--[\w-]+): (#\w+);", colours(palette)):
+    for variable, colour in re.findall(r"(--[\w-]+): (#\w+);", colours(dark=dark())):
         body = body.replace(f"var({variable})", colour)
     body = re.sub(r"<svg.*?</svg>", lambda svg: image(svg[0].replace("currentColor", palette.ink)), body)
     style = re.sub(":root|body(?= {)", ":scope", style).replace("table.answer svg", "table.answer :is(svg, img)")

@@ -18,7 +18,7 @@ from ablate.extras import missing_packages, require
 from ablate.locations import write_file
 from ablate.render.blocks import Picture, Section
 from ablate.render.figures import axes, curves, effects, forest, front, laws, path, profile
-from ablate.render.figures.style import PAPER, Palette, Spec, themed
+from ablate.render.figures.style import PAPER, WIDTH, Palette, Spec, themed
 
 _KINDS = (profile, forest, curves, axes, laws, path, effects, front)
 SECTIONS: tuple[Callable[[Findings, Mapping[str, Picture]], Section | None], ...] = (
@@ -44,12 +44,13 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
     return tuple(picture for kind in _KINDS for picture in kind.pictures(findings))
 
 
-def draw(name: str, findings: Findings, palette: Palette = PAPER) -> Spec:
+def draw(name: str, findings: Findings, palette: Palette = PAPER, width: float = WIDTH) -> Spec:
     """The figure of this name, one of those that `pictures` gives, as a Vega-Lite specification."""
-    drawing: dict[str, Callable[[Findings, Palette], Spec]] = {
+    drawing: dict[str, Callable[[Findings, Palette, float], Spec]] = {
         name: figure for kind in _KINDS for name, figure in kind.FIGURES.items()
     }
-    return themed(drawing[name](findings, palette), palette)
+    drawn = drawing[name](findings, palette, width)
+    return themed(drawn | {"width": width} if "autosize" in drawn else drawn, palette)
 
 
 def save(figure: Spec, kind: str) -> bytes:

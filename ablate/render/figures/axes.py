@@ -18,7 +18,6 @@ from ablate.analysis.scaling import COMPUTE, ScalePoint, Scaling, Scalings, slop
 from ablate.analysis.slices import Slice, SliceLine, SlicePoint, is_logarithmic
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
-    PANEL_NAME,
     WIDTH,
     Look,
     Palette,
@@ -120,7 +119,7 @@ def draw_scaling(report: StudyReport, palette: Palette, width: float = WIDTH) ->
     def title(one: Scaling) -> str:
         ends = dict.fromkeys((one.points[0], one.points[-1]))
         said = (fixed(point.difference.difference, decimals_for(report.margin, ()), sign=True) for point in ends)
-        return f"{wrapped(titles.get(one.variant, one.variant), PANEL_NAME)}\n{' → '.join(said)}"
+        return f"{titles.get(one.variant, one.variant)}\n{' → '.join(said)}"
 
     rows = list[Spec]()
     for one, point in shown:
@@ -156,16 +155,6 @@ def draw_scaling(report: StudyReport, palette: Palette, width: float = WIDTH) ->
         ],
         rows, width=width,
     )  # fmt: skip
-
-
-def slices(findings: Findings, palette: Palette) -> Spec:
-    """A panel for each axis."""
-    return slice_panels(findings.slices, {}, palette)
-
-
-def insides(findings: Findings, palette: Palette) -> Spec:
-    """A panel for each measure over the blocks."""
-    return slice_panels(findings.depths, palette.variants(findings.report.record), palette)
 
 
 def slice_panels(found: Sequence[Slice], looks: Mapping[str, Look], palette: Palette, width: float = WIDTH) -> Spec:
@@ -555,9 +544,11 @@ def _ticks(
 
 
 FIGURES = {
-    "scaling": lambda findings, palette: draw_scaling(findings.report, palette),
-    "slices": slices,
-    "insides": insides,
+    "scaling": lambda findings, palette, width: draw_scaling(findings.report, palette, width),
+    "slices": lambda findings, palette, width: slice_panels(findings.slices, {}, palette, width),
+    "insides": lambda findings, palette, width: slice_panels(
+        findings.depths, palette.variants(findings.report.record), palette, width
+    ),
 }
 
 

@@ -69,12 +69,15 @@ class _Axis:
     label: str
     words: str
     timed: bool = False
+    large: bool = False
 
 
+LARGE: Spec = {"format": "~s", "labelExpr": "datum.value ? datum.label : '0'"}
+"""Marks of an axis of numbers like 250G."""
 AXES = {
     "loss_steps": _Axis("steps", "steps", "optimizer steps"),
     "loss_seconds": _Axis("tokens", "seconds of training", "seconds of training, as timed side by side", timed=True),
-    "loss_flops": _Axis("flops", "FLOP", "training FLOP"),
+    "loss_flops": _Axis("flops", "FLOP", "training FLOP", large=True),
 }
 
 
@@ -118,20 +121,21 @@ def _mean_curve(findings: Findings, variant: str, axis: _Axis) -> Band:
     return band([replace(one, x=seconds_at(one.x, runs.rates)) for one in lines] if axis.timed else lines)
 
 
-def loss_panels(findings: Findings, palette: Palette, axis: _Axis) -> Spec:
+def loss_panels(findings: Findings, palette: Palette, width: float, axis: _Axis) -> Spec:
     """A panel for each variant with its band and, dashed, that of the baseline; all with the same axes."""
     shown, _ = _panels(findings)
     baseline = _mean_curve(findings, findings.report.baseline.name, axis)
     bands = [_mean_curve(findings, row.name, axis) for row in shown]
     looks = {"baseline": palette.baseline(4), "variant": palette.look(0)}
-    x = number("x", axis.label, domain=(0, max((x for one in [baseline, *bands] for x in one.x), default=1.0)))
+    domain = 0, max((x for one in [baseline, *bands] for x in one.x), default=1.0)
+    x = number("x", axis.label, domain=domain, axis={"tickCount": 4, **(LARGE if axis.large else {})})
     y = number("mean", "validation loss", domain=heights([baseline, *bands]) or (0, 1))
     rows, titles = list[Spec](), findings.report.titles
     for row, one in zip(shown, bands, strict=True):
         diverged = f"\n{len(row.diverged)} of {plural(len(row.planned), 'seed')} diverged" if row.diverged else ""
-        panel = wrapped(titles[row.name], PANEL_NAME) + diverged
+        panel = titles[row.name] + diverged
         rows += [*_points("baseline", baseline, {"panel": panel}), *_points("variant", one, {"panel": panel})]
-    return panels(_band_marks(None, {"x": x, "y": y}, looks, legend=False), rows)
+    return panels(_band_marks(None, {"x": x, "y": y}, looks, legend=False), rows, width=width)
 
 
 def late(bands: Mapping[str, Band]) -> dict[str, Band]:
@@ -486,14 +490,14 @@ def course_panels(report: StudyReport, palette: Palette, width: float = WIDTH) -
         for point in course.points:
             rows.append(
                 {
-                    "panel": f"{wrapped(titles[row.name], PANEL_NAME)}\n{course_cell(course)}",
+                    "panel": f"{titles[row.name]}\n{course_cell(course)}",
                     "step": point.step, "difference": point.difference, "word": labels[point.word],
                     "low": point.difference if point.low is None else point.low,
                     "high": point.difference if point.high is None else point.high,
                     "third": end * 2 / 3 if point.step == end else None,
                 }
             )  # fmt: skip
-    x = number("step", "steps", domain=(0, max((row["step"] for row in rows), default=1)))
+    x = number("step", "steps", domain=(0, max((row["step"] for row in rows), default=1)), axis={"tickCount": 4})
     y = number("difference", f"difference of {report.metric}", domain=course_limits(courses, margin))
     blue, looks = palette.look(0).colour, by_look("word", palette.verdicts(labels), "color", "shape")
     last = mark("rect", None, {"x": {**x, "field": "third"}, "x2": {"field": "step"}}, color=palette.faint)
@@ -510,7 +514,7 @@ def course_panels(report: StudyReport, palette: Palette, width: float = WIDTH) -
     )  # fmt: skip
 
 
-FIGURES: dict[str, Callable[[Findings, Palette], Spec]] = {
-    "course": lambda findings, palette: course_panels(findings.report, palette),
+FIGURES: dict[str, Callable[[Findings, Palette, float], Spec]] = {
+    "course": lambda findings, palette, width: course_panels(findings.report, palette, width),
     **{name: partial(loss_panels, axis=axis) for name, axis in AXES.items()},
 }

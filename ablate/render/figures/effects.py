@@ -444,7 +444,10 @@ def draw_importances(importances: StudyImportances, metric: str, palette: Palett
     rest = {"name": TOGETHER, "share": 100 * importances.rest, "text": _percent(importances.rest),
             "end": 100 * importances.rest}  # fmt: skip
     furthest = max(row["end"] for row in (*rows, rest))
-    x = number("share", f"share of the variance of {metric} (%)", domain=(0, 1.2 * furthest or 1))
+    step = next((step for step in (1, 2, 5, 10) if furthest <= 6 * step), 20)
+    marks = {"values": [*range(0, min(100, math.ceil(furthest)) + 1, step)]}  # the rest has room for words alone
+    title = f"share of the variance of {metric} (%)"
+    x = number("share", title, domain=(0, 1.5 * furthest or 1), axis=marks)
     y = names("name", [str(row["name"]) for row in (*rows, rest)])
     tip = [{"field": key, "title": key} for key in ("name", "share", "low", "high")]
     known = [row for row in rows if row["low"] is not None and row["high"] is not None]
@@ -466,17 +469,17 @@ def draw_importances(importances: StudyImportances, metric: str, palette: Palett
     )  # fmt: skip
 
 
-def _effects(findings: Findings, palette: Palette) -> Spec:
+def _effects(findings: Findings, palette: Palette, width: float) -> Spec:
     assert findings.report.effects is not None
-    return draw_effects(findings.report.effects, palette, MOST_DRAWN)
+    return draw_effects(findings.report.effects, palette, MOST_DRAWN, round(NAME * width / WIDTH))
 
 
-def _pairs(findings: Findings, palette: Palette) -> Spec:
+def _pairs(findings: Findings, palette: Palette, width: float) -> Spec:
     assert findings.report.effects is not None
-    return draw_pairs(findings.report.effects, palette)
+    return draw_pairs(findings.report.effects, palette, width)
 
 
-def _importances(findings: Findings, palette: Palette) -> Spec:
+def _importances(findings: Findings, palette: Palette, width: float) -> Spec:
     assert findings.importances is not None
     return draw_importances(findings.importances, findings.report.metric, palette)
 
@@ -509,7 +512,7 @@ def _blocks(effects: StudyEffects, pictures: Mapping[str, Picture]) -> Iterator[
     groups = tuple(
         tuple(_cells(row, effects, decimals)[: len(titles)] for row in group) for group in (main, largest) if group
     )
-    yield Grid(titles, groups, frozenset({0, 3}) & frozenset(range(len(titles))))
+    yield Grid(titles, groups, frozenset({0, 3}) & frozenset(range(len(titles))), fold="In numbers")
     if rest := what_is_left(effects, len(largest)):
         yield Paragraph(rest)
 
@@ -527,8 +530,8 @@ def how_to_read(effects: StudyEffects) -> str:
     )
     if any(row.aliases for row in (*effects.main, *effects.interactions)):
         said += (
-            ' Where a row says "or", these trials cannot tell the two apart: the estimate is of their sum. A design of '
-            "higher `resolution` separates them."
+            " Where a row names two pairs, these trials cannot tell them apart: the estimate is of their sum. A design "
+            "of higher `resolution` separates them."
         )
     if effects.diverged:
         count = "counts" if effects.diverged == 1 else "count"
@@ -598,7 +601,7 @@ def importance_table(importances: StudyImportances) -> Grid:
     titles = setting_titles(factor.factor for factor in importances.factors)
     rows = tuple((titles[factor.factor], _percent(factor.share), _range(factor)) for factor in importances.factors)
     return Grid(("switch or axis", "share", "interval"), (rows, ((TOGETHER, _percent(importances.rest), MISSING),)),
-                frozenset({0}))  # fmt: skip
+                frozenset({0}), fold="In numbers")  # fmt: skip
 
 
 def importance_finding(importances: StudyImportances, metric: str) -> str:

@@ -12,6 +12,7 @@ from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import SELECTED, VariantRow
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import (
+    WIDTH,
     Palette,
     Spec,
     alike,
@@ -25,7 +26,7 @@ from ablate.render.figures.style import (
 )
 
 NAME = 36
-"""Characters of a name on one line."""
+"""Characters of a name on one line, where the figure is as wide as a page."""
 MOST = 60
 """Rows of a page of the plot; of more, those come first that say most."""
 
@@ -70,14 +71,19 @@ def most_telling_first(rows: Sequence[VariantRow], direction: str) -> list[Varia
     return sorted(rows, key=sort_key)
 
 
-def forest(report: StudyReport, rows: Sequence[VariantRow], palette: Palette) -> Spec:
-    """A row for each of these variants: thick the bounds behind the verdict, thin the 95 % interval, dots the seeds."""
+def forest(report: StudyReport, rows: Sequence[VariantRow], palette: Palette, width: float = WIDTH) -> Spec:
+    """A row for each of these variants: thick the bounds behind the verdict, thin the 95 % interval, dots the seeds.
+
+    Args:
+        width: Of the figure in pixels, to which names are wrapped.
+    """
+    letters = round(NAME * width / WIDTH)
     margin = worst_margin(report.margin, report.direction)
     better = "lower" if report.direction == "minimize" else "higher"
     low, high = _reach(rows, margin)
     edge = high if margin > 0 else low
     titles = report.titles
-    drawn = [_row(row, titles[row.name], report, edge) for row in rows]
+    drawn = [_row(row, wrapped(titles[row.name], letters), report, edge) for row in rows]
     title = f"difference of {report.metric}{', share' * report.rule.relative}\n({better} is better)"
     x = number("difference", title, domain=(low, high))
     y = names("name", [row["name"] for row in drawn])
@@ -112,7 +118,7 @@ def _row(row: VariantRow, title: str, report: StudyReport, edge: float) -> Spec:
     known = not lost and paired.low is not None and paired.high is not None
     return {
         "variant": row.name,
-        "name": wrapped(title, NAME),
+        "name": title,
         "verdict": row.verdict.word if row.verdict is not None else SELECTED,
         "sentence": row.verdict_sentence or "",
         "difference": edge if lost else paired.difference,
@@ -136,4 +142,6 @@ def _reach(rows: Sequence[VariantRow], margin: float) -> tuple[float, float]:
     return min(ends) - room, max(ends) + room
 
 
-FIGURES = {"forest": lambda findings, palette: forest(findings.report, compared(findings.report), palette)}
+FIGURES = {
+    "forest": lambda findings, palette, width: forest(findings.report, compared(findings.report), palette, width)
+}

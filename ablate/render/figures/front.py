@@ -77,10 +77,16 @@ def keys_of(answer: Answer) -> dict[str, GroupKey]:
     return {row.variant: OF_VARIANTS.get(group.key, group.key) for group in answer.groups for row in group.rows}
 
 
-def draw_front(front: Front, keys: Keys, palette: Palette) -> Spec:
-    """A panel for each quantity but the first, side by side, with the names of points on the front and the baseline."""
+def draw_front(front: Front, keys: Keys, palette: Palette, width: float = WIDTH) -> Spec:
+    """A panel for each quantity but the first, side by side, with the names of points on the front and the baseline.
+
+    Args:
+        width: Of the page, in pixels; on a narrow one those points alone, as rows.
+    """
     named = {one.variant: front.titles[one.variant] for one in front.points if one.on_front or one.variant == BASELINE}
-    wide = (WIDTH - 90) / (len(front.quantities) - 1)
+    if width < WIDTH:
+        return draw_front_rows(front, keys, palette, named, width)
+    wide = (width - 90) / (len(front.quantities) - 1)
     drawn = [draw_front_panel(front, quantity, keys, palette, named, wide) for quantity in front.quantities[1:]]
     if len(drawn) == 1:
         return drawn[0]
@@ -307,9 +313,9 @@ def _corners(front: Front, quantity: str) -> list[Spec]:
     return [{"x": x, "y": y, "order": order} for order, (x, y) in enumerate([*corners, *ends[-1:]])]
 
 
-def _front(findings: Findings, palette: Palette) -> Spec:
+def _front(findings: Findings, palette: Palette, width: float) -> Spec:
     assert findings.front is not None
-    return draw_front(findings.front, keys_of(answer_of(findings.report)), palette)
+    return draw_front(findings.front, keys_of(answer_of(findings.report)), palette, width)
 
 
 FIGURES = {"front": _front}
@@ -426,7 +432,7 @@ def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Ite
     titles = ("variant", *front.quantities, "stands")
     groups = (on_front, others[:MOST_OTHERS])
     rows = tuple(tuple(_cells(point, front, margin) for point in group) for group in groups if group)
-    yield Grid(titles, rows, frozenset({0, len(titles) - 1}))
+    yield Grid(titles, rows, frozenset({0, len(titles) - 1}), fold="In numbers")
     if len(others) > MOST_OTHERS:
         yield Paragraph(
             f"Left out of the table: {plural(len(others) - MOST_OTHERS, 'further variant')}, all dominated."

@@ -12,7 +12,6 @@ from ablate.analysis.numbers import MISSING, fixed
 from ablate.analysis.report import StudyReport
 from ablate.render.blocks import Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
-    PANEL_NAME,
     WIDTH,
     Palette,
     Spec,
@@ -22,7 +21,6 @@ from ablate.render.figures.style import (
     number,
     omission,
     panels,
-    wrapped,
 )
 from ablate.spec.design import BASELINE
 
@@ -73,7 +71,7 @@ def draw_laws(report: StudyReport, palette: Palette, width: float = WIDTH) -> Sp
     means |= {row.name: row.metrics for row in report.variants}
     rows, titles = list[Spec](), report.titles
     for one in _drawn(report)[0]:
-        panel = wrapped(titles.get(one.scaling.variant, one.scaling.variant), PANEL_NAME)
+        panel = titles.get(one.scaling.variant, one.scaling.variant)
         ladder, places = one.ladder, one.scaling.points
         assert ladder is not None, "only fitted laws are drawn"
         end = places[-1].at if one.refusal else ladder.target
@@ -109,7 +107,7 @@ def draw_laws(report: StudyReport, palette: Palette, width: float = WIDTH) -> Sp
     )  # fmt: skip
 
 
-FIGURES = {"laws": lambda findings, palette: draw_laws(findings.report, palette)}
+FIGURES = {"laws": lambda findings, palette, width: draw_laws(findings.report, palette, width)}
 
 
 def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | None:

@@ -107,9 +107,9 @@ def _ends(bounds: Bounds | None) -> Spec:
     return {"low": bounds.low if bounds and known else None, "high": bounds.high if bounds and known else None}
 
 
-def _path(findings: Findings, palette: Palette) -> Spec:
+def _path(findings: Findings, palette: Palette, width: float) -> Spec:
     assert findings.path is not None
-    return draw_path(findings.path, palette)
+    return draw_path(findings.path, palette, width)
 
 
 FIGURES = {"path": _path}

@@ -257,4 +257,4 @@ def section(findings: Findings, shown: Mapping[str, Picture]) -> Section | None:
     return Section("Tasks", (matrix(answer), Paragraph(f"{matrix_key(answer)} {matrix_note(answer)} {SCORE}"), *drawn))
 
 
-FIGURES = {"profile": lambda findings, palette: profile(findings.report, palette)}
+FIGURES = {"profile": lambda findings, palette, width: profile(findings.report, palette, width)}

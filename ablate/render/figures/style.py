@@ -169,6 +169,16 @@ PAPER = Palette(paper="#ffffff")
 """For files."""
 
 
+def tones() -> dict[str, tuple[str, str]]:
+    """Each colour of a light page with itself and what takes its place on a dark one."""
+    both = [
+        (of.ink, of.grey, of.faint, of.ground, of.baseline().colour, *(_DARK if of.dark else _LIGHT),
+         *(colours[of.dark] for colours, _ in _VERDICTS.values()))
+        for of in (Palette(), Palette(dark=True))
+    ]  # fmt: skip
+    return {pair[0]: pair for pair in zip(*both, strict=True)}
+
+
 def themed(spec: Spec, palette: Palette) -> Spec:
     """A figure with the fonts and colours of a palette."""
     ink, size = palette.ink, 11
@@ -176,13 +186,14 @@ def themed(spec: Spec, palette: Palette) -> Spec:
             "gridColor": palette.faint, "labelFontSize": size, "titleFontSize": size, "titleFontWeight": "normal",
             "labelSeparation": 6, "labelLimit": 400, "labelOverlap": True}  # fmt: skip
     legend = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelLimit": 420, "symbolSize": 70,
-              "symbolOpacity": 1, "orient": "bottom", "title": None}  # fmt: skip
+              "symbolOpacity": 1, "orient": "bottom", "title": None, "columnPadding": 26}  # fmt: skip
     head = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelFontWeight": "bold"}
     config = {
         "aria": False, "font": "sans-serif", "lineBreak": "\n", "axis": axis, "legend": legend, "header": head,
         "text": {"color": ink, "fontSize": size}, "rule": {"color": ink}, "view": {"stroke": None},
         "title": {"color": ink, "fontSize": size}, "point": {"filled": True, "opacity": 1}, "tick": {"opacity": 1},
-        "axisY": {"titleLimit": 400}, "concat": {"spacing": 12}, "facet": {"spacing": 10},
+        "axisX": {"labelSeparation": 14}, "axisY": {"titleLimit": 400, "titlePadding": 12},
+        "concat": {"spacing": 12}, "facet": {"spacing": 10},
     }  # fmt: skip
     schema = "https://vega.github.io/schema/vega-lite/v6.json"
     return {"$schema": schema, "background": palette.paper or "transparent", "config": config, **_printable(spec)}
@@ -208,7 +219,7 @@ def mark(kind: str, rows: Iterable[Mapping[str, Any]] | None, encoding: Spec, **
 
 
 def layers(parts: Iterable[Spec | None], height: float, **more: Any) -> Spec:
-    """Layers in one panel, as wide as a page."""
+    """Layers in one panel, as wide as a page; `draw` makes it as wide as another."""
     drawn = [part for part in parts if part is not None]
     fit = {"type": "fit-x", "contains": "padding"}
     return {"width": WIDTH, "height": height, "autosize": fit, "layer": drawn, **more}
@@ -233,6 +244,8 @@ def omission(names: Sequence[str], hidden: int) -> str:
 
 PANEL_NAME = 24
 """Characters of a name on one line of the title of a panel."""
+LETTER, BOLD = 6.6, 7.3
+"""Pixels of a letter, plain and bold, in the widest font that may show a figure; it is drawn in a narrower one."""
 FONT = "Source Sans, sans-serif"
 PANEL_TITLE: Spec = {"anchor": "middle", "font": FONT}
 """How the title of a panel looks."""
@@ -240,13 +253,17 @@ PANEL_TITLE: Spec = {"anchor": "middle", "font": FONT}
 
 def panels(parts: Iterable[Spec], rows: Sequence[Spec], height: float = 110, width: float = WIDTH) -> Spec:
     """The same layers once for each `panel` of the rows, with the same axes; the title of a panel is its name."""
-    order = list(dict.fromkeys(str(row["panel"]) for row in rows))
-    lines = math.ceil(len(order) / (4 if width >= WIDTH else 2)) or 1
-    columns = math.ceil(len(order) / lines) or 1
-    facet = {"field": "panel", "type": "nominal", "sort": order, "title": None, "header": {"labelPadding": 2}}
-    drawn = {"layer": [*parts], "width": (width - 60) / columns - 10, "height": height}
-    apart: Spec = {"resolve": {"axis": {"x": "independent"}}} if len(order) % columns else {}  # no axis without a panel
-    return {"data": {"values": [*rows]}, "facet": facet, "columns": columns, "spec": drawn, **apart}
+    named = dict.fromkeys(str(row["panel"]) for row in rows)
+    lines = math.ceil(len(named) / (4 if width >= WIDTH else 2)) or 1
+    columns = math.ceil(len(named) / lines) or 1
+    each = (width - 60) / columns - 10
+    titles = {name: "\n".join(wrapped(line, int(each / BOLD)) for line in name.split("\n")) for name in named}
+    facet = {"field": "panel", "type": "nominal", "sort": [*titles.values()], "title": None,
+             "header": {"labelPadding": 2}}  # fmt: skip
+    drawn = {"layer": [*parts], "width": each, "height": height}
+    apart: Spec = {"resolve": {"axis": {"x": "independent"}}} if len(named) % columns else {}  # no axis without a panel
+    shown = [{**row, "panel": titles[str(row["panel"])]} for row in rows]
+    return {"data": {"values": shown}, "facet": facet, "columns": columns, "spec": drawn, **apart}
 
 
 def number(field: str, title: str | None = None, **more: Any) -> Spec:
@@ -262,8 +279,9 @@ def number(field: str, title: str | None = None, **more: Any) -> Spec:
 
 
 def names(field: str, order: Sequence[str], **more: Any) -> Spec:
-    """A channel of names, in this order from the top (or from the left)."""
-    axis = {"grid": False, "ticks": False, "domain": False, "title": None, "labelPadding": 8}
+    """A channel of names, in this order from the top, with room for them in any font (or from the left)."""
+    room = LETTER * max((len(line) for name in order for line in name.split("\n")), default=0) + 8
+    axis = {"grid": False, "ticks": False, "domain": False, "title": None, "labelPadding": 8, "minExtent": room}
     return {"field": field, "type": "nominal", "sort": None, "title": None, "scale": {"domain": [*order]}, "axis": axis,
             **more}  # fmt: skip
 

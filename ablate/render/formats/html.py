@@ -21,22 +21,33 @@ from ablate.analysis.answer_rows import AnswerRow, GroupKey, outcome_words, verd
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.findings import Findings
+from ablate.analysis.headline import shows_effects
 from ablate.analysis.judging import deciding_bounds
 from ablate.analysis.ladder import Climbs, ScaleRow
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, interval_words, listed, percent, plural
 from ablate.analysis.path import Removal, RemovalPath
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import SELECTED
-from ablate.render.blocks import AnswerGrid, Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
-from ablate.render.document import document, document_of_questions
+from ablate.render.blocks import (
+    AnswerGrid,
+    ClaimsGrid,
+    Grid,
+    Items,
+    Listing,
+    Paragraph,
+    Picture,
+    ReportDocument,
+    Section,
+    with_code,
+)
+from ablate.render.document import document, document_of_questions, effects_note, setup
 from ablate.render.figures import draw, save
 from ablate.render.figures.effects import SIDES
 from ablate.render.figures.path import removal_outcome
-from ablate.render.figures.style import DRAWN_AS, Look, Palette, character
+from ablate.render.figures.style import DRAWN_AS, Look, Palette, character, tones
 from ablate.render.formats import Format, Place
 from ablate.render.interval import FURTHER, Axis, Span, axis_html, interval_svg
 from ablate.spec.design import BASELINE, split_axis
-from ablate.stats.verdict import removal_word
 
 _OUTCOMES = {"vanishes": "not worse", "turns": "undecided"}
 """What becomes of a difference at larger models, to the verdict as which it is drawn; others are verdicts."""
@@ -89,7 +100,20 @@ _FIRST = re.compile(r"(?<=[.]) (?=[A-Z])")
 """Between the first sentence of a paragraph and the others."""
 MOST_LINES, MOST_LETTERS = 20, 600
 """Lines of a listing, and letters of a paragraph, that are shown before a click."""
+MOST_PAIRS = 6
+"""Interactions in the first table; the section on effects has more."""
 BLOCK = "The block of the baseline, with the verdicts on its parts."
+CLOSED = frozenset({"Checks", "Ablation table", "Differences from the baseline", "Fair comparison", "How to reproduce"})
+"""Sections that even a wide page shows after a click: what others above them say in another form, or is looked up."""
+LONG = 160
+"""Letters of an answer of which the first sentence alone is its headline."""
+WIDTHS = {"page": 800, "phone": 356}
+"""Pixels of a figure, on a page those of its text."""
+_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+_OPTION = re.compile(r"(?<!\S)--?[a-z][\w-]*")
+_BREAKS = re.compile(r"(?<=[,=_])(?=\w)")
+_VERDICT = re.compile(r"([▲●■◆])( (?:better|can go|as good|must stay|worse|undecided))?")
+"""A verdict in a cell: its mark, with the word where there is room."""
 HEAD = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -107,33 +131,49 @@ body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var
   margin: 1.5rem auto; padding: 0 1rem; }}
 h1 {{ font-size: 1.25rem; font-weight: 400; line-height: 1.3; margin: 0; }}
 h2 {{ font-size: 1.3rem; margin: 2.5rem 0 0.75rem; border-bottom: 1px solid var(--rule); }}
-.answer > :is(h2, h3) {{ display: none; }}
 h3 {{ font-size: 1.05rem; margin: 1.75rem 0 0.5rem; }}
-section > p {{ max-width: 50rem; }}
-.answer > p:first-of-type {{ font-size: 1.5rem; font-weight: 600; line-height: 1.3; margin: 0.4rem 0 1rem;
-  max-width: none; }}
+:is(p, ul):not(.setup, .headline) {{ max-width: 50rem; }}
+p.headline {{ font-size: 1.5rem; font-weight: 600; line-height: 1.3; margin: 0.4rem 0 0.6rem; }}
+.setup {{ font-size: 0.9rem; opacity: 0.85; margin: 0; }}
+.setup + table, .setup + .wide {{ margin-top: 1rem; }}
+nav {{ font-size: 0.9rem; margin: 1.5rem 0 0; }}
 .wide {{ overflow-x: auto; }}
 {answer_style}table {{ border-collapse: collapse; font-size: 0.875rem; font-variant-numeric: tabular-nums; }}
 thead th {{ border-top: 2px solid; border-bottom: 1px solid; vertical-align: bottom; }}
 tbody {{ border-bottom: 1px solid var(--rule); }}
 tbody:last-child {{ border-bottom: 2px solid; }}
 th, td {{ padding: 0.2rem 0.5rem; text-align: right; vertical-align: top; }}
-td {{ white-space: nowrap; }}
+td, b.verdict, .option {{ white-space: nowrap; }}
 .text {{ text-align: left; white-space: normal; min-width: 5.5rem; }}
-td.text:first-child {{ overflow-wrap: anywhere; min-width: 13rem; }}
+td.text:first-child {{ min-width: 13rem; }}
 pre {{ background: var(--tint); padding: 0.75rem; font-size: 0.85rem; white-space: pre-wrap; overflow-wrap: anywhere; }}
 code {{ font-size: 0.9em; background: var(--tint); padding: 0 0.2em; }}
 summary {{ cursor: pointer; }}
-:is(p, li, summary) {{ overflow-wrap: anywhere; }}
-section > details {{ max-width: 50rem; margin: 1rem 0; }}
-figure {{ margin: 1.5rem -1rem; padding: 0 1rem; overflow: hidden; }}
-figure svg {{ overflow: visible; }}
+summary > :is(h2, h3) {{ display: inline; border: 0; }}
+.part {{ margin: 1.75rem 0 0; border-top: 1px solid var(--rule); padding-top: 1rem; }}
+:is(p, li, summary, figcaption) {{ overflow-wrap: anywhere; }}
+details details {{ margin: 1rem 0; }}
+figure {{ margin: 1rem 0; }}
+figure svg {{ display: block; }}
 figure :is(svg, img) {{ max-width: 100%; height: auto; }}
+figure .phone {{ display: none; }}
 figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
-@media (max-width: 640px) {{
+@media print {{ details::details-content {{ content-visibility: visible; }} }}
+@media print, (min-width: 641px) {{
+  @supports selector(::details-content) {{
+    .open::details-content {{ content-visibility: visible; }}
+    .open > summary {{ pointer-events: none; list-style: none; }}
+    .note > summary {{ display: none; }}
+  }}
+}}
+@media screen and (max-width: 640px) {{
+  .part {{ margin-top: 0.75rem; padding-top: 0.6rem; }}
+  h2 {{ font-size: 1.1rem; }}
+  :is(nav, figure .page) {{ display: none; }}
+  figure .phone {{ display: block; }}
   body {{ margin-top: 0.75rem; }}
   h1 {{ font-size: 1rem; }}
-  .answer > p:first-of-type {{ font-size: 1.15rem; margin-bottom: 0.6rem; }}
+  p.headline {{ font-size: 1.15rem; }}
   th, td {{ padding: 0.2rem 0.35rem; }}
   .wide thead {{ display: none; }}
   .wide :is(table, tbody, tr) {{ display: block; }}
@@ -148,7 +188,6 @@ figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
 }}
 @media screen and (prefers-color-scheme: dark) {{
   :root {{ --ink: #e4e8ee; --paper: #11161d; --rule: #3a4554; --tint: #1d2630; {dark} }}
-  .drawn svg {{ filter: invert(0.92) hue-rotate(180deg); }}
 }}
 @media print {{ body {{ font-size: 10pt; margin: 0; }} figure, tr {{ break-inside: avoid; }} }}
 </style>
@@ -161,24 +200,29 @@ figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
 )
 
 
-def _variable(word: str) -> str:
-    """The CSS variable of the colour of a verdict."""
-    return f"--{word.replace(' ', '-')}"
+def colours(*, dark: bool) -> str:
+    """The colours of figures as CSS variables, which are called as they are on a light page."""
+    return " ".join(f"--{light[1:]}: {tone[dark]};" for light, tone in tones().items())
 
 
-def colours(palette: Palette) -> str:
-    """The colours of verdicts as CSS variables."""
-    return " ".join(f"{_variable(word)}: {palette.verdict(word).colour};" for word in dict.fromkeys(DRAWN_AS.values()))
+def in_variables(text: str) -> str:
+    """A text in which colours of figures are the CSS variables `colours`."""
+    return _COLOUR.sub(lambda colour: f"var(--{colour[0][1:]})" if colour[0] in tones() else colour[0], text)
 
 
 def prose(text: str) -> str:
     """A sentence in HTML that shows it as it is, with the code in its backticks as code."""
-    return with_code(text, escape, lambda code: f"<code>{escape(code)}</code>")
+    return with_code(text, _whole_options, lambda code: f"<code>{_whole_options(code)}</code>")
+
+
+def _whole_options(text: str) -> str:
+    """A text in HTML in which no option of a command is broken at its hyphens."""
+    return _OPTION.sub(r'<span class="option">\g<0></span>', escape(text))
 
 
 _NOTEBOOK = f"""<style>{ANSWER_STYLE}
-:root {{ {colours(Palette())} }}
-:is([data-jp-theme-light=false], .vscode-dark) {{ {colours(Palette(dark=True))} }}
+:root {{ {colours(dark=False)} }}
+:is([data-jp-theme-light=false], .vscode-dark) {{ {colours(dark=True)} }}
 </style>"""
 
 
@@ -201,7 +245,12 @@ def _paragraph(block: Paragraph, findings: Findings | None) -> str:
     first, *rest = _FIRST.split(block.text, 1)
     if len(block.text) <= MOST_LETTERS or not rest:
         return f"<p>{prose(block.text)}</p>"
-    return f"<details><summary>{prose(first)}</summary><p>{prose(rest[0])}</p></details>"
+    return _fold(prose(first), f"<p>{prose(rest[0])}</p>")
+
+
+def _fold(title: str, shown: str) -> str:
+    """What is shown after a click."""
+    return f"<details><summary>{title}</summary>{shown}</details>"
 
 
 @_write.register
@@ -211,10 +260,15 @@ def _items(block: Items, findings: Findings | None) -> str:
 
 @_write.register
 def _grid(block: Grid, findings: Findings | None) -> str:
+    rows = [row for group in block.groups for row in group]
+    said = [place for place in range(len(block.titles)) if not rows or {row[place] for row in rows} - {"", MISSING}]
+    block = replace(block.only(*said), fold=block.fold)
     classes = [' class="text"' if number in block.texts else "" for number in range(len(block.titles))]
 
     def row(cells: Iterable[str], tag: str, link: str = "") -> str:
-        shown = list(map(escape, cells))
+        shown = [
+            with_verdicts(escape(cell), PAGE) if " " in cell else _BREAKS.sub("<wbr>", escape(cell)) for cell in cells
+        ]
         named = [
             f' data-title="{escape(title)}"' if tag == "td" and cell not in ("", MISSING) else ""
             for title, cell in zip(block.titles, shown, strict=True)
@@ -228,12 +282,26 @@ def _grid(block: Grid, findings: Findings | None) -> str:
     groups = ("\n".join(row(cells, "td", next(links)) for cells in group) for group in block.groups)
     bodies = [f"<tbody>{rows}</tbody>" for rows in groups]
     head = f"<thead>{row(block.titles, 'th')}</thead>"
-    return f'<div class="wide"><table>\n{head}\n{"".join(bodies)}\n</table></div>'
+    table = f'<div class="wide"><table>\n{head}\n{"".join(bodies)}\n</table></div>'
+    return _fold(escape(block.fold), table) if block.fold else table
+
+
+def with_verdicts(cell: str, palette: Palette) -> str:
+    """A cell in HTML with the verdicts in it in their colours."""
+    looks = palette.verdicts(("better", "not needed", "needed", "undecided")).values()
+    colour = {character(look): look.colour for look in looks}
+    return _VERDICT.sub(lambda found: f'<b class="verdict" style="color: {colour[found[1]]}">{found[0]}</b>', cell)
 
 
 @_write.register
 def _answer_grid(block: AnswerGrid, findings: Findings | None) -> str:
     return page_table(block.answer, rows_of(block.answer))
+
+
+@_write.register
+def _claims_grid(block: ClaimsGrid, findings: Findings | None) -> str:
+    assert findings is not None, "claims are on findings"
+    return claims_table(findings.report, len(findings.report.answer.claims)) + _grid(block, findings)
 
 
 def rows_of(answer: Answer) -> list[tuple[GroupKey, AnswerRow]]:
@@ -251,7 +319,8 @@ class _OfPage(Palette):
 
     def verdict(self, word: str) -> Look:
         """The look of a verdict."""
-        return replace(Palette().verdict(word), colour=f"var({_variable(removal_word(word))})")
+        look = super().verdict(word)
+        return replace(look, colour=in_variables(look.colour))
 
 
 PAGE = _OfPage()
@@ -408,7 +477,7 @@ def claims_table(report: StudyReport, most: int) -> str:
 
     def cells(claim: ClaimVerdict, span: Span) -> tuple[str, ...]:
         word = _CLAIMED[claim.verdict]
-        drawn = replace(Palette().verdict(word), colour=f"var({_variable(word)})")
+        drawn = PAGE.verdict(word)
         own = f"its own margin {claim.evidence['margin']:g}" if claim.own_margin(report.margin) else ""
         about = "; ".join(filter(None, (without_brackets(claim.reason(report.titles)), own, claim.source)))
         return (
@@ -607,20 +676,21 @@ def holds_alone(row: AnswerRow) -> bool:
 
 @_write.register
 def _listing(block: Listing, findings: Findings | None) -> str:
-    shown = f"<pre>{escape(block.text)}</pre>"
+    shown = f"<pre>{_whole_options(block.text)}</pre>"
     lines = block.text.count("\n") + 1
-    return shown if lines <= MOST_LINES else f"<details><summary>{lines:,} lines</summary>{shown}</details>"
+    return shown if lines <= MOST_LINES else _fold(f"{lines:,} lines", shown)
 
 
 @_write.register
 def _picture(block: Picture, findings: Findings | None) -> str:
     assert findings is not None, "a document with pictures has findings"
     own = block.name if findings.report.record.judged is None else f"{block.name}{findings.report.record.id}"
-    svg = _inline(save(draw(block.name, findings), "svg").decode(), own)
-    return (
-        f'<figure class="drawn" role="img" aria-label="{escape(block.caption)}">\n{svg}\n'
-        f"<figcaption>{prose(block.caption)}</figcaption></figure>"
-    )
+    drawn = ""
+    for of, width in WIDTHS.items():
+        svg = save(draw(block.name, findings, Palette(), width), "svg").decode()
+        drawn += f'<div class="{of}">{in_variables(_inline(svg, f"{of}-{own}"))}</div>\n'
+    told = f'role="img" aria-label="{escape(block.caption)}"'
+    return f"<figure {told}>\n{drawn}<figcaption>{prose(block.caption)}</figcaption></figure>"
 
 
 def block_with_verdicts(report: StudyReport) -> str:
@@ -648,20 +718,60 @@ def _inline(svg: str, name: str) -> str:
 
 
 def html_page(made: ReportDocument) -> str:
-    """A document as a page."""
-    parts = [f"<h1>{escape(made.title)}</h1>"]
-    for section in made.sections:
-        title, tag = escape(section.title), f"h{section.level}"
-        parts.append(f'<section class="{escape(section.title.lower().replace(" ", "-"))}">')
-        parts += [f"<{tag}>{title}</{tag}>"] if title else []
-        parts += [_write(block, section.of) for block in section.blocks]
-        first = section.of if section is made.sections[0] else None
-        svg = "" if first is None else block_with_verdicts(first.report)
-        if svg:
-            parts.append(f'<figure><img alt="{BLOCK}" src="{data_url(svg)}"><figcaption>{BLOCK}</figcaption></figure>')
-        parts.append("</section>")
-    tones = {"light": colours(Palette()), "dark": colours(Palette(dark=True))}
-    return _PAGE.format(title=escape(made.title), body="\n".join(parts), answer_style=ANSWER_STYLE, **tones)
+    """A document as a page: the answer, then its other sections, which a phone shows after a click."""
+    parts, links = list[str](), list[str]()
+    for number, section in enumerate(made.sections):
+        shown = (_answer if section.title == "Answer" else _blocks)(section)
+        if section.title in ("", "Answer"):
+            parts.append(f"<section>\n{shown}\n</section>")
+            if svg := "" if section.of is None else block_with_verdicts(section.of.report):
+                svg = svg.replace('class="paper"', 'style="fill: none"')
+                block = f'<figure><img alt="{BLOCK}" src="{data_url(svg)}"><figcaption>{BLOCK}</figcaption></figure>'
+                parts.append(f'<details class="part open"><summary><h2>The block</h2></summary>{block}</details>')
+            continue
+        title, tag, at = escape(section.title), f"h{section.level}", f"part-{number}"
+        links += [f'<a href="#{at}">{title}</a>'] if section.level == 2 else []
+        state = "" if section.title in CLOSED else " open"
+        parts.append(
+            f'<details class="part{state}"><summary><{tag}>{title}</{tag}></summary>\n'
+            f'<div id="{at}">\n{shown}\n</div></details>'
+        )
+    parts.insert(1, f"<nav>Contents: {' · '.join(links)}</nav>" if len(links) > 1 else "")
+    body = "\n".join((f"<h1>{escape(made.title)}</h1>", *parts))
+    return _PAGE.format(
+        title=escape(made.title), body=body, answer_style=ANSWER_STYLE,
+        light=colours(dark=False), dark=colours(dark=True),
+    )  # fmt: skip
+
+
+def _blocks(section: Section) -> str:
+    return "\n".join(_write(block, section.of) for block in section.blocks)
+
+
+def _answer(section: Section) -> str:
+    """The headline, the rows that it is about with how to read them, and below them what else there is."""
+    (headline, *blocks), findings = section.blocks, section.of
+    assert isinstance(headline, Paragraph), "an answer begins with its sentences"
+    first, *others = _FIRST.split(headline.text, 1) if len(headline.text) > LONG else [headline.text]
+    head = [f'<p class="headline">{prose(first)}</p>', *(f"<p>{prose(said)}</p>" for said in others)]
+    end = next(place for place, block in enumerate(blocks) if isinstance(block, Items))
+    rows = "".join(_write(block, findings) for block in blocks[:end] if isinstance(block, Grid))
+    rows += _note([block.text for block in blocks[:end] if isinstance(block, Paragraph)])
+    rest = [_write(block, findings) for block in blocks[end:]]
+    if findings is not None:
+        report = findings.report
+        head += [f'<p class="setup">{prose(line)}</p>' for line in setup(findings)]
+        if report.effects is not None and shows_effects(report):
+            title = f"{plural(len(report.variants) - 1, 'combination')}, each by itself against the baseline"
+            table = effects_table(report.effects, MOST_PAIRS, PAGE)
+            rows = f"{table}{_note([effects_note(report.effects)])}{_fold(title, rows)}"
+    return "\n".join((*head, rows, *rest))
+
+
+def _note(texts: Iterable[str]) -> str:
+    """How to read a table, which a phone shows after a click."""
+    said = "".join(f"<p>{prose(text)}</p>" for text in texts)
+    return f'<details class="open note"><summary>How to read this</summary>{said}</details>' if said else ""
 
 
 class HtmlFormat(Format):

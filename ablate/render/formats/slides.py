@@ -20,7 +20,6 @@ from ablate.analysis.numbers import count, percent
 from ablate.analysis.report import StudyReport
 from ablate.render.blocks import Paragraph
 from ablate.render.document import answer_note, document, effects_note, names_note
-from ablate.render.figures.style import Palette
 from ablate.render.formats import Format, Place
 from ablate.render.formats.html import (
     ANSWER_STYLE,
@@ -175,8 +174,8 @@ def slides(findings: Findings, after: str | None = None) -> str:
         interval=min(17.0, 8.4 * room),
         claimed=1.15 if claims < 5 else 1.05,
         answer_style=ANSWER_STYLE,
-        light=colours(Palette()),
-        dark=colours(Palette(dark=True)),
+        light=colours(dark=False),
+        dark=colours(dark=True),
     )
 
 
