@@ -311,7 +311,7 @@ def claims_table(report: StudyReport) -> ClaimsGrid:
 def evidence_lines(evidence: Any, name: str = "") -> Iterator[str]:
     """The numbers behind a claim as `name: number`, nested ones as `outer.inner: number`."""
     if isinstance(evidence, dict) and {*evidence} == {"p", "floor"}:
-        least = ", the least that few pairs can give" if evidence["p"] == evidence["floor"] else ""
+        least = ", the least that these pairs can give" if evidence["p"] == evidence["floor"] else ""
         yield f"{name}.p: {_short(evidence['p'])}{least}"
     elif isinstance(evidence, dict):
         for key, value in evidence.items():
