@@ -15,6 +15,8 @@ _WIDTH, _LETTER = 244, 6.3
 """Of the pictures, and of a letter of the numbers above them, in pixels."""
 _ARROWS = {True: f"M{_WIDTH - 10} 7l9 6l-9 6z", False: "M10 7l-9 6l9 6z"}
 """At the right end of the axis, or at the left one."""
+_CRISP = 'shape-rendering="crispEdges"'
+"""Of what is straight, which would cover half pixels and so be pale at most widths."""
 REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
 FURTHER = (6.0, 16.0)
@@ -225,7 +227,7 @@ def interval_svg(axis: Axis, row: Span | AnswerRow, *, colour: str, ink: str, ma
         beyond = (span[0] < 0, span[2] > 1)
         at_left, at_right = beyond if axis.worse > 0 else beyond[::-1]
         if begin < end:
-            line = f'y1="{middle}" y2="{middle}" stroke="{colour}" stroke-width="3"'
+            line = f'y1="{middle}" y2="{middle}" stroke="{colour}" stroke-width="3" {_CRISP}'
             parts.append(f'<line x1="{begin:g}" x2="{end:g}" {line}/>')
         if at_right:
             parts.append(f'<path d="{_ARROWS[True]}" fill="{colour}"/>')
@@ -236,16 +238,17 @@ def interval_svg(axis: Axis, row: Span | AnswerRow, *, colour: str, ink: str, ma
     return _on_axis(axis, parts, ink)
 
 
-def seeds_svg(axis: Axis, differences: Sequence[float], *, colour: str, ink: str) -> str:
+def seeds_svg(axis: Axis, differences: Sequence[float], *, colour: str, ink: str, ground: str) -> str:
     """A circle for each difference where `interval_svg` draws the means; at the end of the axis for what lies beyond.
 
     Args:
         colour: Of the circles, as #rrggbb.
         ink: Of the lines at zero and at the margin.
+        ground: Of the rims, by which circles that overlap are told apart.
     """
     places = [axis.position(axis.worse * one) for one in differences]
     circles = [
-        f'<circle cx="{_pixel(axis, place)}" cy="13" r="4.5" fill="{colour}" fill-opacity="0.45" stroke="{colour}"/>'
+        f'<circle cx="{_pixel(axis, place)}" cy="13" r="5" fill="{colour}" fill-opacity="0.85" stroke="{ground}"/>'
         for place in places if 0 <= place <= 1
     ]  # fmt: skip
     if any(place > 1 for place in places):
@@ -260,13 +263,13 @@ def _on_axis(axis: Axis, parts: Sequence[str], ink: str) -> str:
     width, height, zero = _WIDTH, 26, _pixel(axis, axis.position(0.0))
 
     def line(at: float, more: str = "") -> str:
-        return f'<line x1="{at}" x2="{at}" y1="0" y2="{height}" stroke="{ink}"{more}/>'
+        return f'<line x1="{at}" x2="{at}" y1="0" y2="{height}" stroke="{ink}" {_CRISP}{more}/>'
 
     behind = [line(zero)]
     for side in (1, -1)[: 1 + axis.both]:
         margin = _pixel(axis, axis.position(side * axis.margin))
         begin, end = (margin, float(width)) if side * axis.worse > 0 else (0.0, margin)
-        shade = f'width="{end - begin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16"'
+        shade = f'width="{end - begin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16" {_CRISP}'
         behind += [f'<rect x="{begin}" y="0" {shade}/>', line(margin, ' stroke-dasharray="3 3"')]
     box = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join((*behind, *parts))}</svg>'

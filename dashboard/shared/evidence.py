@@ -58,7 +58,7 @@ WHY = "why"
 """The parameter of the address that names the variant whose evidence is shown, of a suite also `VARIANT@task=TASK`."""
 UNPROVEN = "Unproven: not tried on fresh seeds, so without a verdict."
 """What a group of an answer means."""
-SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
+SIGNS = {"supported": ":green-badge[supported]", "refuted": ":orange-badge[refuted]"}
 MOST_FIELDS = 12
 """Differing fields of the spec that are shown; the page Compare has all."""
 
@@ -217,7 +217,7 @@ def claim_text(claim: ClaimVerdict, titles: Mapping[str, str]) -> str:
     Args:
         titles: Names of variants to what they are in words.
     """
-    sign, source = SIGNS.get(claim.verdict, ":orange-badge[undecided]"), f" ({claim.source})" if claim.source else ""
+    sign, source = SIGNS.get(claim.verdict, ":yellow-badge[undecided]"), f" ({claim.source})" if claim.source else ""
     reason = "; ".join(filter(None, (claim.reason(titles), claim.so_far)))
     return f"{sign} **{escape(claim.id)}** {prose(claim.says + source)}  \n{prose(reason)}"
 
@@ -432,6 +432,12 @@ def _chosen_groups(answer: Answer) -> set[GroupKey]:
     counts = {group.key: len(group.rows) for group in answer.groups}
     if len(counts) < 2:
         return set(counts)
+    palette = Palette(dark())
+    marks = (
+        f".st-key-verdicts button:nth-of-type({at}) p::first-letter {{ color: {palette.verdict(key).colour} }}"
+        for at, key in enumerate(counts, 1)
+    )
+    st.html(f"<style>{''.join(marks)}</style>")
     chosen = st.pills(
         "Verdicts", list(counts), selection_mode="multi", key="verdicts", bind="query-params",
         format_func=lambda key: f"{group_mark(key)} {counts[key]} {key}", label_visibility="collapsed",

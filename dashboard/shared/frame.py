@@ -20,7 +20,8 @@ from pydantic_core import from_json
 from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
-from ablate.render.formats.html import ANSWER_STYLE
+from ablate.render.figures.style import Palette
+from ablate.render.formats.html import ANSWER_STYLE, colours
 from dashboard.shared.exports import code, dark, is_narrow
 from dashboard.shared.store import (
     STORE,
@@ -68,13 +69,14 @@ pre.code { margin: 0; padding: 0.5rem 0.75rem; max-height: 30rem; overflow: auto
     overflow-wrap: anywhere; user-select: all; font-size: 0.85rem; border-radius: 0.5rem;
     background: rgba(128, 140, 155, 0.12); }
 [data-testid="stExpander"] summary { opacity: 1; }
+[data-testid="stCheckbox"] label > div:first-of-type { box-shadow: inset 0 0 0 1px rgb(128, 140, 155); }
 .scrolled { overflow-x: auto; }
 ul.cards { list-style: none; margin: 0; padding: 0; }
 ul.cards :is(a, div) { display: block; padding: 0.55rem 0; border-top: 1px solid rgba(128, 140, 155, 0.35);
     color: inherit; text-decoration: none; }
-ul.cards a b { text-decoration: underline; text-decoration-color: rgba(128, 140, 155, 0.8); }
+ul.cards a b { color: var(--link); text-decoration: underline; }
 ul.cards :is(a, div) + * { border: 0; padding-top: 0; }
-ul.cards a + a { text-decoration: underline; }
+ul.cards a + a { color: var(--link); text-decoration: underline; }
 ul.cards span { display: block; font-size: 0.875rem; overflow-wrap: anywhere; }
 ul.cards strong { font-weight: 500; }
 ul.cards img { float: right; max-width: 45%; height: 1.5rem; }
@@ -98,7 +100,7 @@ table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
 .variants .trial .change { padding-left: 2rem; }
 .variants .of :is(.number, a) { font-weight: 600; }
 .variants .number { text-align: right; white-space: nowrap; }
-.variants a { color: inherit; text-decoration-color: rgba(128, 140, 155, 0.8); }
+.variants a { color: var(--link); }
 .variants img { display: block; width: 244px; }
 .variants small.narrow { display: none; }
 .variants .head .number { white-space: normal; }
@@ -115,9 +117,14 @@ ul.claims { list-style: none; margin: 0; padding: 0; }
 ul.claims li { padding: 0.45rem 0; margin: 0; border-top: 1px solid rgba(128, 140, 155, 0.35); }
 ul.claims summary { cursor: pointer; margin-left: 1rem; list-style-position: outside; }
 ul.claims b { font-weight: 600; font-size: 0.8rem; padding: 0.1rem 0.4rem; margin-right: 0.25rem; border-radius: 0.3rem;
-    background: color-mix(in srgb, currentColor 10%, transparent); }
-ul.claims a { color: inherit; }
+    background: color-mix(in srgb, currentColor 5%, transparent);
+    border: 1px solid; }
+ul.claims a { color: var(--link); }
+ul.claims summary small { opacity: 0.8; }
 ul.claims span { display: block; margin: 0.2rem 0 0 1rem; font-size: 0.875rem; overflow-wrap: anywhere; }
+[data-testid="stMain"] [data-testid="stPageLink-NavLink"] :is(p, [data-testid="stIconMaterial"]) {
+    color: var(--link); }
+[data-testid="stMain"] [data-testid="stPageLink-NavLink"] p { text-decoration: underline; }
 [class*="st-key-panels"] { overflow-x: auto; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"]:not(:hover, :focus-visible) { background: none; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"] * { font-weight: inherit; }
@@ -125,14 +132,16 @@ ul.claims span { display: block; margin: 0.2rem 0 0 1rem; font-size: 0.875rem; o
 _WORDS = {
     False: """
 [data-testid="stCaptionContainer"] :is(p, li, strong), ul.claims span { color: #4d5664; }
-ul.claims .supported { color: #00563e; } ul.claims .refuted { color: #8f3300; } ul.claims .undecided { color: #6a4700; }
 """,
     True: """
 [data-testid="stCaptionContainer"] :is(p, li, strong), ul.claims span { color: #b3bcc8; }
-ul.claims .supported { color: #2fc79b; } ul.claims .refuted { color: #f5945a; } ul.claims .undecided { color: #f0b429; }
 :is([role="radio"], [role="tab"])[data-selected="true"] p, [data-testid="stSliderThumbValue"] p { color: #7cc4f0; }
 """,
 }
+_CLAIMED = "ul.claims .supported { color: var(--not-needed); } ul.claims .refuted { color: var(--needed); }"
+_CLAIMED += "ul.claims .undecided { color: var(--undecided); }"
+LINK = {False: "#005a91", True: "#7cc4f0"}
+"""The colours of links, by whether the page is dark: `linkColor` of the themes."""
 _OPEN = """
 export default function({ data, parentElement }) {
     if (parentElement.opened) return
@@ -145,7 +154,8 @@ export default function({ data, parentElement }) {
 
 def style() -> str:
     """CSS: narrower margins beside a page, and text colours with a contrast of at least 4.5:1."""
-    return f"<style>{_LAYOUT}{ANSWER_STYLE}{_WORDS[dark()]}</style>"
+    variables = f":root {{ --link: {LINK[dark()]}; {colours(Palette(dark()))} }}"
+    return f"<style>{variables}{_LAYOUT}{ANSWER_STYLE}{_WORDS[dark()]}{_CLAIMED}</style>"
 
 
 def navigation() -> Page:

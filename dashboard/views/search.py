@@ -25,7 +25,7 @@ from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, ma
 from ablate.render.formats.html import group_mark
 from ablate.store import StudyRecord, TrialRecord, TrialState
 from dashboard.shared.evidence import show_headline, table
-from dashboard.shared.exports import chart, export, figure_files, is_narrow
+from dashboard.shared.exports import chart, dark, export, figure_files, is_narrow
 from dashboard.shared.frame import begin_page, link
 from dashboard.shared.results import (
     answer,
@@ -120,7 +120,8 @@ def _confirmation(study: str) -> None:
     if not compared:
         return
     if key in ADVICE:
-        st.markdown(f"{group_mark(key)} **{key}**: {prose(ADVICE[key])}")
+        tone = Palette(dark()).verdict(key).colour
+        st.markdown(f':color[{group_mark(key)} **{key}**]{{foreground="{tone}"}}: {prose(ADVICE[key])}')
     each = {f"seed {seed}": difference for seed, difference in why(report(study), best).seeds.items()}
     draw = partial(draw_seed_differences, each, key, row, said)
     told = "; ".join(f"{name} {first:.5g} and {second:.5g}" for name, (first, second) in pairs.items())

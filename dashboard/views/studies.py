@@ -24,7 +24,7 @@ from ablate.render.formats.html import data_url
 from ablate.render.interval import outline
 from ablate.store import Mark, StudySummary
 from dashboard.shared.exports import Card, cards, dark, export, is_narrow, table_files
-from dashboard.shared.frame import STUDY, address, choice, link, look_at, no_study_yet, open_page, unknown_study
+from dashboard.shared.frame import LINK, STUDY, address, choice, link, look_at, no_study_yet, open_page, unknown_study
 from dashboard.shared.results import edit_mark
 from dashboard.shared.store import (
     LIVE,
@@ -87,8 +87,6 @@ CALLED: dict[GroupKey, tuple[str, str]] = {
     "lost": ("not compared", "trials diverged, failed or were pruned"),
 }
 """What the list calls variants of a group, and what that means."""
-LINK = {False: "#005a91", True: "#7cc4f0"}
-"""The colours of links, by whether the page is dark: `linkColor` of the themes."""
 HIDDEN = ("best", "simplest", "cost", "ended")
 """Columns that only the menu of the table and the download show."""
 PAGE = 15

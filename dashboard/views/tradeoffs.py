@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.numbers import count, new_part
+from ablate.analysis.numbers import MISSING, count, new_part
 from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import words_for
 from ablate.metrics import COSTS
@@ -39,6 +39,7 @@ from dashboard.shared.evidence import UNPROVEN
 from dashboard.shared.exports import (
     cell_words,
     chart,
+    dark,
     export,
     figure_files,
     is_narrow,
@@ -140,8 +141,11 @@ def _table(table: pd.DataFrame, front: Front, keys: Keys, told: str) -> None:
     words = {name: fitting(table, name, width) for name, width in most.items()}
     formats = _formats(front, words)
     if not is_narrow():
+        palette = Palette(dark())
+        tones = {key: f"color: {palette.verdict(key).colour}; font-weight: 600" for key in keys.values()}
+        shown = table.fillna({"verdict": MISSING}).style.map(lambda word: tones.get(word, ""), subset=["verdict"])
         show_table(
-            table, key="front-table", column_config=formats, row_height=wrapping(table, words),
+            shown, key="front-table", column_config=formats, row_height=wrapping(table, words),
             height="content" if len(table) <= MOST_WHOLE else "auto", alt=told,
         )  # fmt: skip
         return

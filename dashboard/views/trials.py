@@ -176,7 +176,7 @@ def how_to_read(judged_here: Sequence[Judged], of: Answer) -> str:
     """What the numbers of the table are, and those of its marks that these rows have."""
     rows = [row for _, row in judged_here]
     said = (
-        f"○: a seed minus the baseline's with the same seed; an arrow: beyond the axis; shaded: worse by the margin, "
+        f"●: a seed minus the baseline's with the same seed; an arrow: beyond the axis; shaded: worse by the margin, "
         f"{of.margin:g}, or more. {of.metric}: {'lower' if of.worse > 0 else 'higher'} is better; ±: half the 95 % "
         "interval of the mean."
     )
@@ -239,7 +239,7 @@ def _head(
     short = f"{seeds} finished" if finished < len(trials) else ""
     known = (f"bound {bound}" if bound else "", further, "" if size == MISSING else f"{size} parameters", short)
     apart = [float(one) for one in trials[VERSUS].dropna() if math.isfinite(one)]
-    drawn = image(seeds_svg(axis, apart, colour=colour, ink=palette.ink)) if apart else ""
+    drawn = image(seeds_svg(axis, apart, colour=colour, ink=palette.ink, ground=palette.ground)) if apart else ""
     return (
         f'{mark}{name}<small class="narrow"> {" · ".join(filter(None, known))}</small>', drawn, mean,
         fixed(difference, decimals, sign=True), bound,

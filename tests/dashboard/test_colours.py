@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from contrast import contrast, linear, over
 
 from ablate.render.drawing import svg as drawing
 from ablate.render.figures import style
@@ -48,16 +49,6 @@ TO_LAB = np.array(
 LEAST_CONTRAST, LEAST_DIFFERENCE = 4.5, 7.9
 THEME = tomllib.loads((Path(frame.__file__).parents[1] / ".streamlit" / "config.toml").read_text())["theme"]
 GROUND = {False: "#ffffff", True: THEME["dark"]["backgroundColor"]}
-
-
-def linear(colour: str) -> np.ndarray:
-    channels = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
-    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-
-
-def contrast(one: str, other: str) -> float:
-    low, high = sorted(float(linear(colour) @ [0.2126, 0.7152, 0.0722]) for colour in (one, other))
-    return (high + 0.05) / (low + 0.05)
 
 
 def lab(colour: str, eye: str) -> np.ndarray:
@@ -102,15 +93,6 @@ def test_looks_differ_where_colours_repeat() -> None:
     looks = [(drawn.colour, drawn.dash) for drawn in map(Palette().look, range(30))]
     assert len(set(looks)) == 30
     assert len({Palette().verdict(word).mark for word in style._VERDICTS}) == len(style._VERDICTS)
-
-
-def over(colour: str, ground: str) -> str:
-    """A colour as #rrggbbaa on a ground."""
-    if colour == "none":
-        return ground
-    share = int(colour[7:] or "ff", 16) / 255
-    pairs = [(int(colour[at : at + 2], 16), int(ground[at : at + 2], 16)) for at in (1, 3, 5)]
-    return "#" + "".join(f"{round(share * top + (1 - share) * below):02x}" for top, below in pairs)
 
 
 def styled(css: str, tag: str, *classes: str) -> dict[str, str]:

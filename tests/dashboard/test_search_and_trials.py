@@ -90,7 +90,7 @@ def confirmed(tmp_path: Path) -> Path:
 def test_a_search_leads_with_its_best_point_on_fresh_seeds_pair_by_pair(confirmed: Path, shown: Shown) -> None:
     page = shown("search", confirmed, study="found")
     assert "the baseline's 3.100: at least 0.48 better" in page.markdown[0].value.replace("\\", "")
-    assert page.markdown[1].value.startswith("▲ **better**: "), "and what that means for its choice"
+    assert page.markdown[1].value.startswith(":color[▲ **better**]"), "and what that means for its choice"
     pairs = figures(page)[0]
     values = {row["name"]: row["difference"] for of in marks(pairs, "point") for row in rows(of)}
     assert [values[f"seed {seed}"] for seed in (3000, 3001, 3002)] == pytest.approx([-0.49, -0.5, -0.51])

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contrast import faint
 from designed_study import on_off, run
 from vega import at, marks, rows, series
 
 from ablate.analysis.findings import Findings, read_findings
 from ablate.render.document import document
 from ablate.render.figures import draw, pictures, save
-from ablate.render.figures.style import PAPER, Spec
+from ablate.render.figures.axes import draw_parallel
+from ablate.render.figures.style import PAPER, Palette, Spec, themed
 from ablate.render.formats import render_report, write_report
 from ablate.render.formats.html import path_table
 from ablate.render.formats.slides import slides
@@ -81,6 +83,17 @@ def test_a_section_is_there_where_the_design_gives_it(kind: str, expected: set[s
 def test_the_sections_of_a_path_and_of_a_search() -> None:
     assert {one.title for one in document(findings("simplify")).sections} >= {"Path", "Trade-offs"}
     assert findings("search").front is not None
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("kind", DESIGNS)
+def test_every_word_mark_and_line_of_a_figure_contrasts_with_its_ground(kind: str, dark: bool) -> None:
+    palette, columns = Palette(dark), {"lr": [1.0, 2.0, 3.0, 4.0], "loss": [3.0, 2.5, 2.0, None]}
+    drawn = {"parallel": themed(draw_parallel(columns, "loss", palette, best=1, wide=[0]), palette)}
+    for picture in pictures(findings(kind)):
+        if picture.name != "interactions":  # whose words stand on coloured cells
+            drawn[picture.name] = draw(picture.name, findings(kind), palette)
+    assert {name: low for name, spec in drawn.items() if (low := faint(save(spec, "svg"), palette.ground))} == {}
 
 
 @pytest.mark.parametrize("kind", ["fractional", "simplify", "sweep", "search"])

@@ -325,7 +325,7 @@ def draw_bands(
         ends = {"condition": {"test": "datum.end", "value": 70}, "value": 9}
         width = {"condition": {"test": "datum.wide", "value": 3}, "value": 1}
         parts.append(mark("line", alone, {"x": x, "y": y, "detail": {"field": "trial"}, "strokeWidth": width, **tone},
-                          opacity=0.75, clip=True))  # fmt: skip
+                          clip=True))  # fmt: skip
         cross = palette.verdict("diverged").mark
         shape = {"condition": {"test": "datum.end", "value": cross}, "value": "circle"}
         parts.append(

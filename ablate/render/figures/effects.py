@@ -271,7 +271,7 @@ def draw_means(
             own = [one for one in rows if one["line"] == line]
             drawn += [
                 mark("rule", [one for one in own if one["low"] is not None],
-                     {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **plain}, strokeWidth=1.5,
+                     {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **plain}, strokeWidth=2,
                      xOffset=aside),
                 mark("line", own, {"x": x, "y": y, **tone}, strokeWidth=2, xOffset=aside),
                 mark("point", own, {"x": x, "y": y, **plain}, size=55, xOffset=aside),
@@ -333,7 +333,7 @@ def draw_sides(effects: StudyEffects, trials: Sequence[Trial], palette: Palette,
         drawn, means = list[Spec](), _means(values)
         for aside in sorted({one["aside"] for one in values}):
             own = [one for one in values if one["aside"] == aside]
-            drawn.append(mark("point", own, {"x": x, "y": y, **tone}, size=45, opacity=0.75, xOffset=aside))
+            drawn.append(mark("point", own, {"x": x, "y": y, **tone}, size=45, xOffset=aside))
             if decided and place:
                 drawn.append(
                     mark(
@@ -430,7 +430,7 @@ def how_to_read_pairs(effects: StudyEffects) -> str:
 def draw_importances(importances: StudyImportances, metric: str, palette: Palette) -> Spec:
     """A bar for each switch and axis, the most important first, and a hollow one for the rest.
 
-    Bars are pale, so that the bounds of an interval stand out in them; the share stands behind both.
+    The interval has a rim of the ground, by which it stands out in its bar; the share stands behind both.
     """
     titles = setting_titles(factor.factor for factor in importances.factors)
     rows: list[Spec] = [
@@ -455,13 +455,18 @@ def draw_importances(importances: StudyImportances, metric: str, palette: Palett
     colour = palette.look(0).colour
     return layers(
         [
-            mark("bar", rows, {"x": x, "y": y, "tooltip": tip}, color=colour, fillOpacity=0.35, stroke=colour,
-                 height={"band": 0.6}),
+            mark("bar", rows, {"x": x, "y": y, "tooltip": tip}, color=colour, height={"band": 0.6}),
             mark("bar", [rest], {"x": x, "y": y, "tooltip": tip}, color="transparent", stroke=palette.ink,
                  strokeDash=[3, 2], height={"band": 0.6}),
-            mark("rule", known, ends, strokeWidth=1.5),
-            *(mark("tick", known, {"x": {**x, "field": end}, "y": y}, size=8, thickness=1.5, color=palette.ink)
-              for end in ("low", "high")),
+            *(
+                one
+                for ink, rim in ((palette.ground, 3), (palette.ink, 0))
+                for one in (
+                    mark("rule", known, ends, strokeWidth=2 + rim, color=ink),
+                    *(mark("tick", known, {"x": {**x, "field": end}, "y": y}, size=10 + rim,
+                           thickness=2 + rim, color=ink) for end in ("low", "high")),
+                )
+            ),
             mark("text", [*rows, rest], {"x": {**x, "field": "end"}, "y": y, "text": {"field": "text"}}, align="left",
                  dx=6),
         ],

@@ -126,9 +126,9 @@ def draw_front_panel(
             mark("line", corners, {"x": x, "y": y, "order": {"field": "order"}}, color=palette.grey, strokeWidth=2,
                  clip=True) if corners else None,
             mark("rule", ends, {"x": {**x, "field": "x low"}, "x2": {"field": "x high"}, "y": y, **tone},
-                 strokeWidth=0.9, clip=True),
+                 strokeWidth=2, clip=True),
             mark("rule", ends, {"y": {**y, "field": "y low"}, "y2": {"field": "y high"}, "x": x, **tone},
-                 strokeWidth=0.9, clip=True),
+                 strokeWidth=2, clip=True),
             *_labels(rows, corners, x, y, labels, palette, width),
             *_points(rows, {"x": x, "y": y}, looks, titles, palette),
         ],
@@ -205,7 +205,7 @@ def draw_front_rows(
         [
             None if base is None else mark("rule", [{}], {"x": {"datum": base.values[first].mean}}, strokeDash=[4, 3]),
             mark("rule", ends, {"x": {**x, "field": "y low"}, "x2": {"field": "y high"}, "y": y,
-                                **by_look("verdict", looks, "color")}, strokeWidth=1.6, clip=True),
+                                **by_look("verdict", looks, "color")}, strokeWidth=2, clip=True),
             *_points(rows, {"x": x, "y": y}, looks, titles, palette),
         ],
         step * len(rows),
@@ -238,7 +238,7 @@ def _labels(
     for align, told in put.items():
         if told:
             yield mark("rule", told, {"x": x, "y": y, "x2": {"field": "beside"}, "y2": {"field": "place"}},
-                       color=palette.grey, strokeWidth=0.7)  # fmt: skip
+                       color=palette.grey, strokeWidth=1.5)  # fmt: skip
             for halo in palette.halos:
                 yield mark("text", told, {"x": beside, "y": place, "text": {"field": "label"}}, align=align,
                            baseline="bottom", dy=-1, **halo)  # fmt: skip

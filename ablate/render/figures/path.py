@@ -97,7 +97,7 @@ def _losses(path: RemovalPath, labels: list[str], palette: Palette) -> list[Spec
     tone = by_look("seeds", found, "color")
     return [
         *margin_marks(margin, "y"),
-        mark("rule", known, {**shifted, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **tone}, strokeWidth=1.6),
+        mark("rule", known, {**shifted, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **tone}, strokeWidth=2),
         mark("point", rows, {**shifted, "y": y, **by_look("seeds", found, "color", "shape"), "tooltip": tip}, size=90),
     ]
 

@@ -30,7 +30,17 @@ _DARK = ("#208dc0", "#df468f", "#a05bfd", "#e3bbfe", "#d799b0", "#959dfe")
 _SHADES = ("#0a2a7a", "#3f74d8", "#8793a8"), ("#9bceff", "#4f8fe0", "#66758c")
 """Of numbers, from those that stand out, on light and on dark pages."""
 _DASHES = ((1, 0), (6, 4), (2, 3), (6, 3, 2, 3), (10, 4), (10, 3, 2, 3))
-_MARKS = ("circle", "square", "diamond", "triangle-up", _CROSS, "cross", "triangle-down", "triangle-left", "stroke")
+_MARKS = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    _CROSS,
+    "cross",
+    "triangle-down",
+    "triangle-left",
+    "triangle-right",
+)
 _VERDICTS = {
     "better": (("#0b2acb", "#7acfff"), "triangle-up"),
     "not needed": (("#007a8c", "#0ebe81"), "circle"),
@@ -144,7 +154,8 @@ class Palette:
         return {labels[word]: self.verdict(word) for kept in _LOOKS for word in labels if _drawn_as(word) == kept}
 
 
-_CHARACTERS = {"square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼", _CROSS: "×"}
+_CHARACTERS = {"square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼", "triangle-left": "◀",
+               "triangle-right": "▶", "cross": "✚", _CROSS: "×"}  # fmt: skip
 """Marks to characters; others are circles."""
 
 
@@ -190,7 +201,7 @@ def themed(spec: Spec, palette: Palette) -> Spec:
     head = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelFontWeight": "bold"}
     config = {
         "aria": False, "font": "sans-serif", "lineBreak": "\n", "axis": axis, "legend": legend, "header": head,
-        "text": {"color": ink, "fontSize": size}, "rule": {"color": ink}, "view": {"stroke": None},
+        "text": {"color": ink, "fontSize": size, "font": FONT}, "rule": {"color": ink}, "view": {"stroke": None},
         "title": {"color": ink, "fontSize": size}, "point": {"filled": True, "opacity": 1}, "tick": {"opacity": 1},
         "axisX": {"labelSeparation": 14}, "axisY": {"titleLimit": 400, "titlePadding": 12},
         "concat": {"spacing": 12}, "facet": {"spacing": 10},

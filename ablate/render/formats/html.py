@@ -64,7 +64,7 @@ table.answer :is(img, svg) { display: block; width: 244px; max-width: none; }
 .axis span { position: absolute; }
 .axis .middle { transform: translateX(-50%); }
 .axis .end { transform: translateX(-100%); }
-table.answer a { color: inherit; text-decoration-color: rgba(128, 140, 155, 0.8); }
+table.answer a { color: var(--link, inherit); }
 table.answer code { font-size: 0.75rem; opacity: 0.8; overflow-wrap: anywhere; background: none; }
 table.answer tbody tr { position: relative; }
 table.answer tbody tr:hover { background: rgba(128, 140, 155, 0.12); }
@@ -483,7 +483,7 @@ def claims_table(report: StudyReport, most: int) -> str:
         return (
             _marked(drawn, claim.verdict),
             f"{prose(claim.says or claim.id)} <small>{prose(about)}</small>",
-            *_compared(axis, span, drawn, write, "currentColor", str),
+            *_compared(axis, span, replace(drawn, colour="currentColor"), write, "currentColor", str),
         )
 
     rows = [cells(claim, span) for claim, span in zip(claims, spans, strict=True)]
