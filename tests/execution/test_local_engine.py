@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,6 +26,7 @@ from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember, Message, Stop
 from ablate.planning.plan import Trial
 from ablate.planning.planner import make_plan
+from ablate.spec.space_fields import ResourcesSpec
 from ablate.training.events import Measurement
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -50,6 +52,17 @@ def ended(*numbers: int) -> Callable[[list[Message]], bool]:
 
 def workers() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if is_worker(child)]
+
+
+@pytest.mark.parametrize(("gpus", "asked"), [(None, "auto"), (0, "cpu"), (1, "auto")])
+def test_trials_without_gpus_train_on_cores(
+    gpus: float | None, asked: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = list[str]()
+    monkeypatch.setattr("ablate.execution.local.choose_device", lambda name: chosen.append(name) or "cpu")
+    with suppress(EngineError):  # this machine may have none
+        LocalEngine(RunOptions(cache=folder, device="auto", resources=ResourcesSpec(gpus=gpus)))
+    assert chosen == [asked]
 
 
 def test_windows_is_refused_before_anything_is_started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

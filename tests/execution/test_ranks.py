@@ -19,7 +19,7 @@ from ablate.execution.job_runner import JobRunner
 from ablate.execution.local import LocalEngine
 from ablate.execution.options import RunOptions, WorkerSettings
 from ablate.execution.protocol import Happened, Job, JobMember
-from ablate.execution.ranks import _watch, rank_group
+from ablate.execution.ranks import _join, _watch, rank_group
 from ablate.planning.planner import make_plan
 from ablate.spec.space_fields import ResourcesSpec
 from ablate.store import Store
@@ -92,6 +92,13 @@ def test_no_row_is_read_twice_in_a_step() -> None:
     parts = [Ranks(index, 4).rows(batch) for index in range(4)]
     for name, values in batch.items():
         assert torch.equal(torch.cat([part[name] for part in parts], 1), values)
+
+
+def test_a_process_that_never_comes_is_a_lost_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)  # what the test sets is taken back
+    waits = _join(f"file://{folder}/meeting", WorkerSettings(RunOptions(), ("cpu", "cpu")), 0, 1.0)
+    with pytest.raises(RankLostError, match="could not connect"), waits:
+        pass
 
 
 @pytest.mark.parametrize("shard", [False, True])

@@ -199,3 +199,4 @@ def test_a_change_of_a_store_that_is_killed_at_any_statement_has_happened_or_not
     old = found.count(before)
     assert after != before
     assert found == [before] * old + [after] * (len(found) - old)
+    assert change != "delete" or not any(after.values()), "it was the only study"
