@@ -59,7 +59,7 @@ def test_trials_without_gpus_train_on_cores(
     gpus: float | None, asked: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = list[str]()
-    monkeypatch.setattr("ablate.execution.local.choose_device", lambda name: chosen.append(name) or "cpu")
+    monkeypatch.setattr("ablate.execution.local.choose_device", lambda name: (chosen.append(name), "cpu")[1])
     with suppress(EngineError):  # this machine may have none
         LocalEngine(RunOptions(cache=folder, device="auto", resources=ResourcesSpec(gpus=gpus)))
     assert chosen == [asked]

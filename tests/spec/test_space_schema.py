@@ -232,6 +232,7 @@ SETTING_MISTAKES = [
     ("block", "pre_lm"),
     ("model.exceptions.frist.norm", "none"),
     ("model.exceptions.first.nrom", "none"),
+    ("model.exceptions.first.mixer-value", "identity"),
     ("training.step", 3),
     ("training.schedule", "cosin"),
 ]

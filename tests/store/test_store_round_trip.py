@@ -167,6 +167,7 @@ def test_a_study(
     assert found.confirm_trials == tuple(trial for trial in planned if trial.role is TrialRole.CONFIRMATION)
     assert found.scout_trials == tuple(trial for trial in planned if trial.role.scouts)
     assert {one.name: getattr(found, one.name) for one in fields(StudyDraft)} == vars_of(drafts)
+    assert all(store.variant(one.hash).parameters == parameters for one in variants)
 
 
 def vars_of(record: Any) -> dict[str, Any]:

@@ -184,6 +184,7 @@ def test_layer_scale_is_equation_4() -> None:
 
 def test_layer_scale_of_a_parallel_block_and_of_one_without_mlp_has_one_vector() -> None:
     def parallel(one: Any, x: Tensor, *_: Any) -> Tensor:
+        assert [*one.residual.scales] == ["mixer"]
         normed = one.norm_mixer(x)
         return cast(Tensor, x + one.residual.scales["mixer"].value[0] * (one.mixer(normed) + one.mlp(normed)))
 

@@ -164,16 +164,22 @@ def test_mixers_that_cannot_separate_documents_are_refused(tmp_path: Path, kind:
 
 
 @pytest.mark.parametrize(
-    "model",
+    ("model", "named"),
     [
-        {"positions": "none", "block": {"mixer": {"kind": "attention", "softmax": False, "matmul_order": "kv_first"}}},
-        {"depth": 2, "exceptions": {"1": {"mixer": "retention"}}},
-        {"bigram": {}},
-        {"smear": {}},
+        (
+            {
+                "positions": "none",
+                "block": {"mixer": {"kind": "attention", "softmax": False, "matmul_order": "kv_first"}},
+            },
+            "attention with these settings",
+        ),
+        ({"depth": 2, "exceptions": {"1": {"mixer": "retention"}}}, "retention with these settings"),
+        *(({name: {}}, f"`{name}` reads neighbours") for name in ("bigram", "smear", "multi_token")),
     ],
 )
-def test_what_reads_its_neighbours_is_refused(tmp_path: Path, model: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="separate_documents"):
+def test_what_reads_its_neighbours_is_refused(tmp_path: Path, model: dict[str, Any], named: str) -> None:
+    variant(tmp_path, {})
+    with pytest.raises(ValidationError, match=named):
         variant(tmp_path, model)
 
 
