@@ -125,7 +125,7 @@ def test_points_of_a_running_trial(store: Store, written: TrialOutcome) -> None:
         name=st.just(""),
         question=texts,
         source=texts,
-        space=objects,
+        space=objects.filter(records._is_spec),
         text=texts,
         objective=st.fixed_dictionaries(
             {"metric": words, "direction": st.sampled_from(["minimize", "maximize"]), "margin": st.floats(1e-30, 1e30)}
@@ -136,7 +136,7 @@ def test_points_of_a_running_trial(store: Store, written: TrialOutcome) -> None:
     ),
     names=st.lists(words, unique=True, max_size=4),
     settings_of=st.dictionaries(words, words, max_size=3),
-    spec=objects,
+    spec=objects.filter(records._is_spec),
     parameters=st.none() | counts.filter(bool),  # there is no model without any
     activation_bytes=st.none() | counts,
     roles=st.dictionaries(counts, st.sampled_from(TrialRole), max_size=3),
