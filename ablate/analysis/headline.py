@@ -514,7 +514,7 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
     if len(ahead) == 1 or (ahead and alone):
         names = [row.words.removeprefix(f"{old} → ") for row in ahead]
         of = f" of {other}" if other else ""
-        yield f"Ahead{of}: {listed(names) if len(names) <= MOST_ALONG else few(names)}."
+        yield f"Ahead{of}: {_few(names)}."
     if len(good) == 1 or (good and alone):
         said = good[0].words if len(good) == 1 else plural(len(good), noun)
         yield f"As good within {report.margin:g}: {said}."

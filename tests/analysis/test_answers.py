@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from designed_study import on_off, run
 from fake_store import FakeStore, fake_store
 
+from ablate.analysis.answer import verdicts_on_parts
 from ablate.analysis.calibration import read_calibration
 from ablate.analysis.effects import StudyImportances
 from ablate.analysis.fairness import Tuned, Tuning
+from ablate.analysis.sentences import best_sentence
 from ablate.analysis.study import read_study
 from ablate.analysis.warnings import tuning_edges
 from ablate.errors import NotFoundError
@@ -44,6 +47,12 @@ def test_a_search_says_which_point_was_best() -> None:
     best = [one for one in read_study(made, "a_study").answer.sentences if one.startswith("The best mean")]
     assert len(best) == 1
     assert best[0].startswith("The best mean val_loss of 3 points is that of a=x: 2.64. Selection makes this")
+    assert best[0].endswith("estimate optimistic; train it with fresh seeds before you rely on the number.")
+    rows = [dataclasses.replace(row, confirmed=(7, 8)) for row in read_study(made, "a_study").variants]
+    (fresh,) = best_sentence(rows, "val_loss", "minimize", 0.1)
+    assert fresh.endswith("; its difference from the baseline and its verdict rest on 2 fresh seeds.")
+    (waits,) = best_sentence([dataclasses.replace(row, awaits="1 waits") for row in rows], "val_loss", "minimize", 0.1)
+    assert waits.endswith("; of its fresh seeds 1 waits.")
 
 
 def test_a_search_by_several_objectives_names_no_best_point() -> None:
@@ -84,6 +93,7 @@ def test_importances_mention_intervals_only_if_there_are_any() -> None:
         (["undecided"], "undecided"),
         (["baseline"], "baseline"),
         (["better", "worse", "fine"], "worse"),
+        (["worse", "undecided"], "worse and undecided"),
     ],
 )
 def test_only_edges_that_could_turn_a_verdict_are_a_warning(at_edge: list[str], named: str | None) -> None:
@@ -101,8 +111,9 @@ def test_only_edges_that_could_turn_a_verdict_are_a_warning(at_edge: list[str], 
     else:
         (warning,) = said
         assert f"for {named}: a better value may lie outside" in warning.full
-        assert ("turn verdicts" in warning.full) == (named == "baseline")
-        assert ", ".join(warning.variants) == named.replace(" and ", ", ")
+        turned = "verdicts" if named == "baseline" else "their verdicts" if " and " in named else "its verdict"
+        assert f"outside and turn {turned}. Widen" in warning.full
+        assert " and ".join(warning.variants) == named
 
 
 def test_the_edge_of_a_baseline_cannot_turn_what_is_worse_anyway() -> None:
@@ -140,3 +151,24 @@ def test_of_several_undecided_comparisons_the_least_chance_is_said() -> None:
     assert (len(known), least != most) == (2, True)
     (said,) = [one for one in report.answer.sentences if "would settle" in one]
     assert f"each of them with a chance of at least {least}" in said
+
+
+def test_a_block_is_drawn_with_the_verdicts_on_single_removals_alone() -> None:
+    switches = on_off("a", "b", "c")
+    made = run(
+        {"kind": "leave_one_out", "seeds": 3},
+        switches,
+        lambda settings, _: 3.0 + {"a": 0.5, "b": 0.1}.get("".join(n for n in "abc" if settings[n] == "off"), 0.0),
+        noise=0.001,
+        variants={"both": {"a": "off", "b": "off"}},
+    )
+    told = {name: {"on": {}, "off": {"removes": f"the {name}"}} for name in "ab"}
+    told["c"] = {"on": {}, "off": {"replaces": "one c by another"}}
+    made.record = dataclasses.replace(
+        made.record,
+        space=dict(made.record.space) | {"switches": told},
+        variants=tuple(dataclasses.replace(one, spec={"model": {"block": one.name}}) for one in made.record.variants),
+    )
+    judged = [("a=off", "needed"), ("b=off", "open")]
+    report = read_study(made, "a_study")
+    assert verdicts_on_parts(report) == [({"block": name}, word) for name, word in judged]

@@ -12,6 +12,7 @@ import pytest
 from fake_store import FakeStore, fake_store
 from rich.console import Console
 from scipy import stats
+from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
 from ablate.analysis import read_study
@@ -185,15 +186,15 @@ def test_too_few_or_too_noisy_seeds_leave_it_undecided_and_say_how_many_would_de
     few = only(store_with([claim("better")], {"attention": [3.0], "he": [2.0]}))
     assert few.sentence == "undecided: at least 2 paired seeds are required, 1 finished"
     assert few.evidence["further_seeds"] == 1
-    noisy = only(store_with([claim("equal")], {"attention": [3.0, 3.0, 3.0], "he": [2.96, 3.01, 3.05]}))
-    assert noisy.verdict == "undecided"
-    more = f"undecided: about {noisy.evidence['further_seeds']} more seeds would decide with a chance of "
-    assert noisy.sentence == more + in_percent(noisy.evidence["chance_of_decision"])
-    # The difference is 1/150 and its standard deviation 0.0451: 0.0433 from the nearer edge.
-    from statsmodels.stats.power import TTestPower
-
-    required = TTestPower().solve_power((0.05 - 0.02 / 3) / 0.0450925, alpha=0.005, power=0.8, alternative="larger")
-    assert noisy.evidence["further_seeds"] == int(np.ceil(required)) - 3
+    for sign in (1, -1):  # which of both edges is the nearer one
+        losses = [3.0 + sign * off for off in (-0.04, 0.01, 0.05)]
+        noisy = only(store_with([claim("equal")], {"attention": [3.0, 3.0, 3.0], "he": losses}))
+        assert noisy.verdict == "undecided"
+        more = f"undecided: about {noisy.evidence['further_seeds']} more seeds would decide with a chance of "
+        assert noisy.sentence == more + in_percent(noisy.evidence["chance_of_decision"])
+        # The difference is 1/150 and its standard deviation 0.0451: 0.0433 from the nearer edge.
+        required = TTestPower().solve_power((0.05 - 0.02 / 3) / 0.0450925, alpha=0.005, power=0.8, alternative="larger")
+        assert noisy.evidence["further_seeds"] == int(np.ceil(required)) - 3
 
 
 def test_divergence_counts_against_a_variant() -> None:
@@ -236,8 +237,11 @@ def test_a_side_metric_that_overflows_is_a_divergence() -> None:
         [claim("not_worse", metric="val_perplexity", direction="minimize")], {"attention": [3.0, 3.0], "he": [3.0, 3.0]}
     )
     store.add("he", 0, {"val_loss": 3.0, "val_perplexity": float("inf")})
-    store.add("attention", 0, {"val_loss": 3.0, "val_perplexity": 20.0})
-    assert only(store).sentence == "refuted: he diverged at seed 0, which attention finished"
+    for name, seed in (("attention", 0), ("attention", 1), ("he", 1)):
+        store.add(name, seed, {"val_loss": 3.0, "val_perplexity": 20.0})
+    report = read_study(store, "a_study")
+    assert report.answer.claims[0].sentence == "refuted: he diverged at seed 0, which attention finished"
+    assert [row.metrics["val_perplexity"].mean for row in report.variants] == [20.0, None]
 
 
 @pytest.mark.parametrize(
@@ -471,6 +475,26 @@ def test_a_tail_of_another_metric_widens_the_claims_on_it(skewed: bool) -> None:
     found = only(made)
     assert found.verdict == ("undecided" if skewed else "supported")
     assert ("a few seeds end far worse than the others" in found.sentence) == skewed
+
+
+@pytest.mark.parametrize("skewed", ["", "@budget=2"])
+def test_a_tail_at_one_place_widens_the_claims_there_alone(skewed: str) -> None:
+    names, ends = ["attention", "he", "me", "we", "she", "it"], ["", "@budget=2"]
+
+    def loss(place: int, seed: int, end: str) -> float:
+        far = (0.4 if place > 1 else 0.08) * (end == skewed and seed == place % 5)
+        return 3.0 + (far + 0.004 * (-1) ** seed if place else 0.0)
+
+    claims = [
+        claim("not_worse", id=f"at{end[8:]}", left=f"he{end}", right=f"attention{end}", margin=0.1) for end in ends
+    ]
+    losses = {
+        name + end: [loss(place, seed, end) for seed in range(5)] for end in ends for place, name in enumerate(names)
+    }
+    made = store_with(claims, losses)
+    made.record = dataclasses.replace(made.record, space={**made.record.space, "budgets": [1, 2]})
+    found = {claim.id: claim.verdict for claim in read_study(made, "a_study").answer.claims}
+    assert found == {f"at{end[8:]}": "undecided" if end == skewed else "supported" for end in ends}
 
 
 def test_an_undecided_claim_says_what_is_known_so_far_and_calls_variants_by_their_titles() -> None:

@@ -138,6 +138,10 @@ def test_speed_is_better_when_larger_and_three_quantities_are_possible() -> None
     assert front is not None
     assert [point.variant for point in front.points if point.on_front] == ["fast"]
     assert front.directions == ("minimize", "maximize", "minimize")
+    aims = ("objective", "tokens_per_second", "flops", "parameters")
+    for number in (3, 4):  # a search by more objectives than a front has axes
+        searched = replace(made, record=replace(made.record, space={"design": {"objectives": aims[:number]}}))
+        assert read_front(searched, "a_study") == front
     fast = front.points[[p.variant for p in front.points].index("fast")]
     assert fast.values["tokens_per_second"].mean == pytest.approx(198.0)
     assert read_front(made, "a_study") is None, "the variants differ in no cost that follows from the spec"

@@ -1,0 +1,174 @@
+"""Each step that continues a study is offered where all of its conditions hold, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from designed_study import on_off, run
+from fake_store import fake_store
+
+from ablate.analysis import StudyReport, read_study
+from ablate.analysis.claims import ClaimVerdict, ClaimWord
+from ablate.analysis.next_steps import next_steps
+from ablate.analysis.scaling import Scalings
+from ablate.stats import summarise
+from ablate.store.records import JudgedRuns, TrialState
+
+Turn = Callable[[StudyReport], StudyReport]
+
+
+def traits(**changed: bool) -> Turn:
+    return lambda report: replace(
+        report, record=replace(report.record, traits=replace(report.record.traits, **changed))
+    )
+
+
+def space(**fields: Any) -> Turn:
+    return lambda report: replace(report, record=replace(report.record, space={**report.record.space, **fields}))
+
+
+def effects(**changed: Any) -> Turn:
+    return lambda report: replace(report, effects=report.effects and replace(report.effects, **changed))
+
+
+def rows(**changed: Any) -> Turn:
+    return lambda report: replace(report, variants=tuple(replace(row, **changed) for row in report.variants))
+
+
+def verdicts(word: str) -> Turn:
+    """The word of all verdicts."""
+    return lambda report: replace(
+        report,
+        variants=tuple(
+            replace(row, verdict=row.verdict and replace(row.verdict, word=word)) for row in report.variants
+        ),
+    )
+
+
+def along(axis: str) -> Turn:
+    return lambda report: replace(report, scaling=Scalings(axis, (1.0, 2.0), ()))
+
+
+def windows(report: StudyReport) -> StudyReport:
+    return replace(report, evidence=replace(report.evidence, windows=8))
+
+
+def judged(report: StudyReport) -> StudyReport:
+    return replace(report, record=replace(report.record, judged=JudgedRuns("seed", frozenset(), "")))
+
+
+def removals(*effects: float, noise: float = 0.003, failed: int = 0) -> StudyReport:
+    """Parts that are removed one at a time, each with its effect on the loss."""
+    names, seeds = "abc"[: len(effects)], 4
+    base = dict.fromkeys(names, "on")
+    variants = {"baseline": (base, 10)} | {f"{name}=off": (base | {name: "off"}, 9) for name in names}
+    made = fake_store(variants, seeds, margin=0.1)
+    told = {name: {"on": {}, "off": {"removes": f"the {name}"}} for name in names}
+    made.record = replace(made.record, space={"switches": told})
+    for seed in range(seeds):
+        for name, effect in zip(variants, (0.0, *effects), strict=True):
+            scatter = noise * (-1) ** seed * (1 + seed / 20) * (name != "baseline")
+            made.add(name, seed, {"val_loss": 3.0 + seed / 7 + effect + scatter})
+    for seed in range(failed):
+        made.add("a=off", seed, state=TrialState.FAILED, reason="out of memory")
+    return read_study(made, "a_study")
+
+
+def crossed(kind: str, noise: float = 0.2) -> StudyReport:
+    design = {"kind": kind, "seeds": 2} | ({"resolution": "IV"} if kind == "fractional" else {})
+    switches = on_off(*("abcd" if kind == "fractional" else "ab"))
+    made = run(design, switches, lambda settings, _: 3.0 + (settings["a"] == "off"), noise=noise)
+    return read_study(made, "a_study")
+
+
+def swept() -> StudyReport:
+    design = {"kind": "sweep", "path": "model.heads", "values": [1, 2], "seeds": 4}
+    variants = {"plain": {"a": "off"}}
+    made = run(design, on_off("a"), lambda at, _: 3.0 + 0.2 * (at["a"] == "off"), noise=0.08, draw=3, variants=variants)
+    return read_study(made, "a_study")
+
+
+def claims(*words: ClaimWord) -> Turn:
+    of = tuple(ClaimVerdict(word, "", "", word, f"{word}: so", {}) for word in words)
+    return lambda report: replace(report, answer=replace(report.answer, claims=of))
+
+
+MOVING: Any = SimpleNamespace(movement=summarise([0.2, 0.21, 0.22]))
+CASES: dict[str, tuple[Callable[[], StudyReport], tuple[str, ...], str, list[Turn]]] = {
+    "together": (
+        lambda: removals(0.0, 0.01, 0.9),
+        ("resume", "a_study", "--design", "simplify"),
+        "tries 2 removals together",
+        [traits(chooses=True), space(tuned={"training.lr": 1}), windows, along("budget"), verdicts("worse")],
+    ),
+    "narrower effects": (
+        lambda: crossed("grid"),
+        ("resume", "a_study", "--seeds", "4"),
+        "trains every combination with 2 more seeds, which would decide .* of 1 undecided change and .* of 1 pair .*",
+        [windows, effects(chosen=True), effects(withheld="trials wait"), effects(main=(), interactions=())],
+    ),
+    "all combinations": (
+        lambda: crossed("fractional"),
+        ("resume", "a_study", "--design", "grid"),
+        "trains the other 8 of 16 combinations, .*: tells the 6 pairs apart",
+        [
+            traits(chooses=True), space(tune={"seeds": 1}), space(tuned={"training.lr": 1}), along("budget"),
+            effects(axes=("lr",)), effects(main=(), interactions=()), space(design={"seeds": {"start": 2, "max": 4}}),
+            space(switches={name: {"on": {}, "off": {}, "half": {}} for name in "abcd"}),
+        ],
+    ),
+    "failed trials": (
+        lambda: removals(0.1, failed=1),
+        ("resume", "a_study"),
+        "tries again what failed: 1 trial",
+        [judged, verdicts("worse"), lambda report: replace(report, progress=replace(report.progress, failures=()))],
+    ),
+    "seeds of a schedule": (
+        lambda: traits(adds_seeds=True)(removals(0.2, noise=0.08)),
+        ("resume", "a_study", "--seeds", r"4:\d+"),
+        "the a is undecided: about .* of it and of the baseline would settle it .*",
+        [traits(adds_seeds=False), windows, along("model.width"), verdicts("worse")],
+    ),
+    "seeds of the design": (
+        lambda: traits(adds_seeds=False)(removals(0.2, noise=0.08)),
+        (),
+        r"\d+ more seeds may settle the a",
+        [judged, windows, traits(adds_seeds=True), verdicts("worse")],
+    ),
+    "seeds of a sweep": (
+        swept,
+        (),
+        r"\d+ more seeds may settle plain at 1, plain at 2",
+        [judged, windows, along("budget")],
+    ),
+    "longer": (
+        lambda: rows(course=MOVING)(removals(0.0)),
+        (),
+        "train longer: 1 difference still moves by more than the margin",
+        [along("budget"), rows(course=None), verdicts("undecided")],
+    ),
+    "claims": (
+        lambda: claims("undecided", "supported", "refuted")(removals(0.0)),
+        ("claims", "a_study"),
+        "says why 1 claim is open; every comparison is decided",
+        [verdicts("undecided"), rows(chosen=True), rows(verdict=None), claims("supported")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_is_offered_where_all_of_its_conditions_hold_and_nowhere_else(name: str) -> None:
+    made, arguments, purpose, turns = CASES[name]
+
+    def offered(report: StudyReport) -> bool:
+        steps = [step for step in next_steps(report) if re.fullmatch(purpose, step.purpose)]
+        return any(re.fullmatch(" ".join(arguments), " ".join(step.arguments)) for step in steps)
+
+    report = made()
+    assert offered(report), next_steps(report)
+    assert [number for number, turn in enumerate(turns) if offered(turn(report))] == []
