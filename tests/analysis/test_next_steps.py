@@ -17,6 +17,7 @@ from ablate.analysis.claims import ClaimVerdict, ClaimWord
 from ablate.analysis.next_steps import next_steps
 from ablate.analysis.scaling import Scalings
 from ablate.stats import summarise
+from ablate.stats.verdict import Word
 from ablate.store.records import JudgedRuns, TrialState
 
 Turn = Callable[[StudyReport], StudyReport]
@@ -36,11 +37,22 @@ def effects(**changed: Any) -> Turn:
     return lambda report: replace(report, effects=report.effects and replace(report.effects, **changed))
 
 
+def pairs(**changed: Any) -> Turn:
+    """The interactions, as those of removed parts."""
+
+    def turned(report: StudyReport) -> StudyReport:
+        assert report.effects is not None
+        of = tuple(replace(row, **changed) for row in report.effects.interactions)
+        return effects(interactions=of, titles=report.effects.titles | {row.name: "no a × no b" for row in of})(report)
+
+    return turned
+
+
 def rows(**changed: Any) -> Turn:
     return lambda report: replace(report, variants=tuple(replace(row, **changed) for row in report.variants))
 
 
-def verdicts(word: str) -> Turn:
+def verdicts(word: Word) -> Turn:
     """The word of all verdicts."""
     return lambda report: replace(
         report,
@@ -86,6 +98,13 @@ def crossed(kind: str, noise: float = 0.2) -> StudyReport:
     return read_study(made, "a_study")
 
 
+def partly_confirmed() -> StudyReport:
+    """Two variants that results chose, of which fresh seeds confirm the first."""
+    report = rows(chosen=True)(removals(0.0, 0.9))
+    baseline, first, second = report.variants
+    return replace(report, variants=(baseline, replace(first, confirmed=(7, 8)), second))
+
+
 def swept() -> StudyReport:
     design = {"kind": "sweep", "path": "model.heads", "values": [1, 2], "seeds": 4}
     variants = {"plain": {"a": "off"}}
@@ -110,7 +129,10 @@ CASES: dict[str, tuple[Callable[[], StudyReport], tuple[str, ...], str, list[Tur
         lambda: crossed("grid"),
         ("resume", "a_study", "--seeds", "4"),
         "trains every combination with 2 more seeds, which would decide .* of 1 undecided change and .* of 1 pair .*",
-        [windows, effects(chosen=True), effects(withheld="trials wait"), effects(main=(), interactions=())],
+        [
+            windows, effects(chosen=True), effects(withheld="trials wait"), effects(main=(), interactions=()),
+            pairs(aliases=("c=off:d=off",)),
+        ],
     ),
     "all combinations": (
         lambda: crossed("fractional"),
@@ -157,6 +179,36 @@ CASES: dict[str, tuple[Callable[[], StudyReport], tuple[str, ...], str, list[Tur
         ("claims", "a_study"),
         "says why 1 claim is open; every comparison is decided",
         [verdicts("undecided"), rows(chosen=True), rows(verdict=None), claims("supported")],
+    ),
+    "fresh seeds to confirm": (
+        lambda: rows(chosen=True)(removals(0.0)),
+        (),
+        "`confirm: 3` in the design .*",
+        [rows(chosen=False), rows(confirmed=(7, 8)), verdicts("undecided")],
+    ),
+    "nothing": (
+        lambda: removals(0.0),
+        (),
+        "nothing is open: every comparison is decided",
+        [windows, rows(chosen=True), rows(verdict=None), verdicts("undecided")],
+    ),
+    "nothing on fresh seeds": (
+        partly_confirmed,
+        (),
+        "nothing is open: every comparison on fresh seeds is decided",
+        [rows(chosen=False), rows(confirmed=(7, 8)), rows(confirmed=()), windows],
+    ),
+    "nothing of one model": (
+        lambda: windows(removals(0.0)),
+        (),
+        "every comparison is decided for this one trained model; another training may differ",
+        [lambda report: removals(0.0), verdicts("undecided")],
+    ),
+    "replacement alone": (
+        lambda: pairs(low=-0.3, high=0.05)(crossed("grid", noise=0.001)),
+        (),
+        "the answer needs no more seeds; whether one part matters less without the other is open",
+        [pairs(low=-0.05), pairs(high=0.3), pairs(aliases=("c=off:d=off",)), effects(interactions=())],
     ),
 }  # fmt: skip
 
