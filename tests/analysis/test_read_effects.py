@@ -25,7 +25,7 @@ from ablate.analysis.effects import (
     trials_by_effect,
 )
 from ablate.analysis.fairness import Tried, Tuned, Tuning
-from ablate.analysis.headline import average_sentence, number_of_pairs
+from ablate.analysis.headline import average_sentence, number_of_pairs, pair_sentences
 from ablate.analysis.next_steps import next_steps
 from ablate.analysis.status import read_overview
 from ablate.analysis.study import read_study
@@ -389,6 +389,40 @@ def test_an_effect_without_two_bounds_has_its_reason(
     pair = replace(row, settings=(("a", "off"), ("b", "off")), estimate=-0.05)
     parts = replace(found, interactions=(pair,), titles={pair.name: "no a × no b"})
     assert (parts.finding(pair) == "no replacement") == (reason == "not worse than the sum")
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize(
+    ("low", "high", "of_parts", "of_others"),
+    [
+        (0.11, 0.3, "The a and the b replace each other: without both it is worse", "a and b interact: together worse"),
+        (-0.3, -0.11, "The a and the b do not replace each other (-", "a and b interact: together better than the sum"),
+        (-0.3, 0.05, "The a and the b do not replace each other (-", "Whether a and b interact is undecided (-"),
+        (-0.05, 0.09, "The a and the b do not replace each other (+", "a and b do not interact (+"),
+        (-0.05, 0.3, "Whether the a and the b replace each other is", "Whether a and b interact is undecided (+"),
+    ],
+)
+def test_what_is_said_of_a_pair_that_is_asked_for(
+    low: float, high: float, of_parts: str, of_others: str, direction: str
+) -> None:
+    """Parts may replace each other, and one bound says that they do not; other settings interact."""
+    worse = 1.0 if direction == "minimize" else -1.0
+    ends = sorted((worse * low, worse * high))
+    row = EffectRow((("a", "off"), ("b", "off")), sum(ends) / 2, *ends, ())
+
+    def said(row: EffectRow, title: str) -> str:
+        titles, told = {row.name: title, "c:d": "c × d"}, (row.name,)
+        found = StudyEffects(
+            "x", direction, 0.1, (), (row,), (), False, 0.1, 4, 8, 0, None, 0, (), False, "", titles, told
+        )
+        (sentence,) = (one for one in pair_sentences(found) if " pair" not in one)
+        return re.sub(r"\(.", lambda sign: sign[0] if worse > 0 else {"(+": "(-", "(-": "(+"}[sign[0]], sentence)
+
+    parts = said(row, "no a × no b")
+    assert parts.startswith(of_parts)
+    assert (f"at {'most' if worse > 0 else 'least'} " in parts) == ("do not replace" in of_parts)
+    for others in (said(row, "a × b"), said(replace(row, aliases=("c:d",)), "a × b")):
+        assert others.startswith(of_others)
 
 
 @pytest.mark.parametrize(

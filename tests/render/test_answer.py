@@ -22,6 +22,7 @@ from rich.console import Console
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import AnswerRow, answer_sentence
 from ablate.analysis.columns import columns
+from ablate.analysis.headline import MOST_ALONG, MOST_NAMED
 from ablate.analysis.numbers import bound_text
 from ablate.analysis.study import read_study
 from ablate.analysis.why import why
@@ -151,6 +152,31 @@ def test_the_headline_names_what_is_worse_with_its_bound_if_two_lines_hold_it() 
     assert len(" ".join(longer)) <= 150
     many = answered(study({"norm": 0.0, "mixer": 0.5, "optimizer": 0.4, "mlp": 0.6})).headline
     assert not any("Worse" in sentence for sentence in many), "a bare count says less than the rows"
+
+
+@pytest.mark.parametrize(
+    ("begins", "effect", "most", "beyond"),
+    [
+        ("Better: ", -0.5, MOST_NAMED, MOST_NAMED),
+        ("Ahead: ", -0.05, MOST_ALONG, 1),
+        ("As good within 0.1: ", 0.01, 1, 0),
+        ("Worse: ", 0.5, MOST_NAMED, 0),
+        ("One at a time, ", 0.0, MOST_NAMED, 0),
+        ("", 0.9, MOST_NAMED, 0),
+    ],
+)
+def test_a_headline_names_as_many_as_fit_and_counts_the_others(
+    begins: str, effect: float, most: int, beyond: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = effect in (0.0, 0.9)
+    monkeypatch.setattr(f"{__name__}.REPLACED", {} if kept else dict.fromkeys("abcde"))
+    for number in range(1, 6):
+        said = answered(study(dict.fromkeys("abcde"[:number], effect))).headline[0]
+        assert said.startswith(begins if number > 1 or not kept else "The a "), said
+        named = re.findall(r"(?:new|[Tt]he) [a-e]\b", said)
+        (counted,) = re.findall(r"(\d+) (?:more|others|changes|parts)\b", said) or [0]
+        assert len(named) == (number if number <= most else beyond)
+        assert len(named) + int(counted) == number
 
 
 @pytest.mark.parametrize(("direction", "noise"), [("minimize", 0.18), ("maximize", 0.3)])
@@ -530,11 +556,11 @@ def test_where_tuning_alone_leaves_a_comparison_open_more_seeds_of_tuning_are_th
     baseline, norm, skip = report.variants
     assert norm.verdict is not None
     open_ = dataclasses.replace(norm.verdict, word="undecided", withheld="by its tuning seeds it may be 0.2 better")
-    record = dataclasses.replace(report.record, space={**report.record.space, "tune": {"seeds": 3}})
-    report = dataclasses.replace(
-        report, record=record, variants=(baseline, dataclasses.replace(norm, verdict=open_), skip)
-    )
-    assert [step.purpose for step in answer_of(report).next] == ["`tune: {seeds: 6}` in the space may settle the norm"]
+    rows = (baseline, dataclasses.replace(norm, verdict=open_), skip)
+    for tune, twice in (({"seeds": 3}, 6), ({}, 2)):
+        record = dataclasses.replace(report.record, space={**report.record.space, "tune": tune})
+        (step,) = answer_of(dataclasses.replace(report, record=record, variants=rows)).next
+        assert step.purpose == f"`tune: {{seeds: {twice}}}` in the space may settle the norm"
 
 
 def test_json_has_the_groups_that_people_see() -> None:
