@@ -12,6 +12,7 @@ from ablate.analysis.answer import verdicts_on_parts
 from ablate.analysis.calibration import read_calibration
 from ablate.analysis.effects import StudyImportances
 from ablate.analysis.fairness import Tuned, Tuning
+from ablate.analysis.next_steps import next_steps
 from ablate.analysis.sentences import best_sentence
 from ablate.analysis.study import read_study
 from ablate.analysis.warnings import tuning_edges
@@ -151,6 +152,15 @@ def test_of_several_undecided_comparisons_the_least_chance_is_said() -> None:
     assert (len(known), least != most) == (2, True)
     (said,) = [one for one in report.answer.sentences if "would settle" in one]
     assert f"each of them with a chance of at least {least}" in said
+    fewer = read_study(scattered(4, a=0.11, b=0.07), "a_study")
+    (step,) = [step for step in next_steps(fewer) if "--seeds" in step.arguments]
+    verdicts = [row.verdict for row in fewer.variants[1:]]
+    further = [verdict.further_seeds or 0 for verdict in verdicts if verdict is not None]
+    known = [verdict.chance for verdict in verdicts if verdict is not None and verdict.chance is not None]
+    assert f"about {max(further)} more seeds of them and of the baseline would settle 2 of them" in step.purpose
+    least, most = (f"{5 * round(20 * of)} %" for of in (min(known), max(known)))
+    assert step.purpose.endswith(f" with a chance of {least} each")
+    assert least != most
 
 
 def test_a_block_is_drawn_with_the_verdicts_on_single_removals_alone() -> None:

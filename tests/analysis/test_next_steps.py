@@ -17,6 +17,7 @@ from ablate.analysis.claims import ClaimVerdict, ClaimWord
 from ablate.analysis.next_steps import next_steps
 from ablate.analysis.scaling import Scalings
 from ablate.stats import summarise
+from ablate.stats.schedule import LAST
 from ablate.stats.verdict import Word
 from ablate.store.records import JudgedRuns, TrialState
 
@@ -91,8 +92,8 @@ def removals(*effects: float, noise: float = 0.003, failed: int = 0) -> StudyRep
     return read_study(made, "a_study")
 
 
-def crossed(kind: str, noise: float = 0.2) -> StudyReport:
-    design = {"kind": kind, "seeds": 2} | ({"resolution": "IV"} if kind == "fractional" else {})
+def crossed(kind: str, noise: float = 0.2, seeds: int = 2) -> StudyReport:
+    design = {"kind": kind, "seeds": seeds} | ({"resolution": "IV"} if kind == "fractional" else {})
     switches = on_off(*("abcd" if kind == "fractional" else "ab"))
     made = run(design, switches, lambda settings, _: 3.0 + (settings["a"] == "off"), noise=noise)
     return read_study(made, "a_study")
@@ -133,6 +134,12 @@ CASES: dict[str, tuple[Callable[[], StudyReport], tuple[str, ...], str, list[Tur
             windows, effects(chosen=True), effects(withheld="trials wait"), effects(main=(), interactions=()),
             pairs(aliases=("c=off:d=off",)),
         ],
+    ),
+    "twice as many seeds": (
+        lambda: crossed("grid", 0.5, LAST // 2),
+        ("resume", "a_study", "--seeds", str(LAST // 2 * 2)),
+        ".*",
+        [lambda report: crossed("grid", 0.5, LAST // 2 + 1)],
     ),
     "all combinations": (
         lambda: crossed("fractional"),
@@ -224,3 +231,14 @@ def test_a_step_is_offered_where_all_of_its_conditions_hold_and_nowhere_else(nam
     report = made()
     assert offered(report), next_steps(report)
     assert [number for number, turn in enumerate(turns) if offered(turn(report))] == []
+
+
+def test_no_more_seeds_are_advised_than_a_study_may_have() -> None:
+    seen = set()
+    for noise in range(150, 230):
+        report = traits(adds_seeds=False)(removals(0.2, noise=noise / 1000))
+        (verdict,) = (row.verdict for row in report.variants if row.verdict is not None)
+        further = verdict.further_seeds or LAST
+        assert any(step.field == f"seeds: {4 + further}" for step in next_steps(report)) == (4 + further <= LAST)
+        seen.add(4 + further - LAST)
+    assert {0, 1} <= seen, seen
