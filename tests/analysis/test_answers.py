@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 
 import pytest
 from designed_study import on_off, run
@@ -152,15 +154,17 @@ def test_of_several_undecided_comparisons_the_least_chance_is_said() -> None:
     assert (len(known), least != most) == (2, True)
     (said,) = [one for one in report.answer.sentences if "would settle" in one]
     assert f"each of them with a chance of at least {least}" in said
-    fewer = read_study(scattered(4, a=0.11, b=0.07), "a_study")
-    (step,) = [step for step in next_steps(fewer) if "--seeds" in step.arguments]
-    verdicts = [row.verdict for row in fewer.variants[1:]]
-    further = [verdict.further_seeds or 0 for verdict in verdicts if verdict is not None]
-    known = [verdict.chance for verdict in verdicts if verdict is not None and verdict.chance is not None]
-    assert f"about {max(further)} more seeds of them and of the baseline would settle 2 of them" in step.purpose
-    least, most = (f"{5 * round(20 * of)} %" for of in (min(known), max(known)))
-    assert step.purpose.endswith(f" with a chance of {least} each")
-    assert least != most
+    for spreads, settles in (({"a": 0.11, "b": 0.07}, "2 of them"), ({"a": 0.13, "b": 0.16}, "1 of them")):
+        report = read_study(scattered(4, **spreads), "a_study")
+        (step,) = [step for step in next_steps(report) if "--seeds" in step.arguments]
+        most = int(step.arguments[-1].partition(":")[2]) - 4
+        verdicts = [row.verdict for row in report.variants[1:] if row.verdict is not None]
+        settled = [verdict for verdict in verdicts if (verdict.further_seeds or math.inf) <= most]
+        further = max(verdict.further_seeds or 0 for verdict in settled)
+        assert f"about {further} more seeds of them and of the baseline would settle {settles} " in step.purpose
+        chances = sorted(f"{5 * round(20 * (verdict.chance or 0.0))} %" for verdict in settled)
+        assert re.search(rf" with a chance of {chances[0]}( each)?$", step.purpose)
+        assert chances == sorted({*chances})
 
 
 def test_a_block_is_drawn_with_the_verdicts_on_single_removals_alone() -> None:

@@ -75,9 +75,9 @@ def judged(report: StudyReport) -> StudyReport:
     return replace(report, record=replace(report.record, judged=JudgedRuns("seed", frozenset(), "")))
 
 
-def removals(*effects: float, noise: float = 0.003, failed: int = 0) -> StudyReport:
+def removals(*effects: float, noise: float = 0.003, seeds: int = 4, failed: int = 0) -> StudyReport:
     """Parts that are removed one at a time, each with its effect on the loss."""
-    names, seeds = "abc"[: len(effects)], 4
+    names = "abc"[: len(effects)]
     base = dict.fromkeys(names, "on")
     variants = {"baseline": (base, 10)} | {f"{name}=off": (base | {name: "off"}, 9) for name in names}
     made = fake_store(variants, seeds, margin=0.1)
@@ -168,6 +168,12 @@ CASES: dict[str, tuple[Callable[[], StudyReport], tuple[str, ...], str, list[Tur
         (),
         r"\d+ more seeds may settle the a",
         [judged, windows, traits(adds_seeds=True), verdicts("worse")],
+    ),
+    "seeds beyond a schedule": (
+        lambda: removals(0.0, noise=0.14, seeds=2),
+        (),
+        r"1 undecided comparison needs \d\d more seeds, beyond any schedule",
+        [traits(adds_seeds=False), windows],
     ),
     "seeds of a sweep": (
         swept,

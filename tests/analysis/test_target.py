@@ -20,6 +20,7 @@ from scipy import stats
 from ablate.analysis.answer import answer_of
 from ablate.analysis.columns import columns
 from ablate.analysis.findings import read_findings
+from ablate.analysis.next_steps import next_steps
 from ablate.analysis.pareto import read_front
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import read_study
@@ -131,6 +132,11 @@ def test_verdicts_are_t_tests_of_the_ratio_at_each_seed() -> None:
     edge = [1.16 * (1 + (-1) ** seed / 1e5) * steps for seed, steps in enumerate(times["baseline"])]
     alone = read_study(studied({"baseline": times["baseline"], "edge": edge}), "a_study").answer.sentences[0]
     assert "edge (steps_to_1.9 at least 15 % higher" in alone, "hardly less than 16"
+    wide = [(1.1 + 0.1 * (-1) ** seed) * steps for seed, steps in enumerate(times["baseline"])]
+    report = read_study(studied({"baseline": times["baseline"], "wide": wide}), "a_study")
+    (further,) = (row.verdict.further_seeds for row in report.variants if row.verdict is not None)
+    assert further is not None
+    assert next_steps(report)[0].arguments == ("resume", "a_study", "--seeds", str(5 + further))
     assert f"fast (steps_to_1.9 at least {at_least(-100 * fast.high, 100 * MARGIN)} % lower)" in said
     assert f"same (steps_to_1.9 at most {at_most(100 * same.high, 100 * MARGIN)} % higher)" in said
 
