@@ -10,7 +10,7 @@ import numpy as np
 
 WORDS, LINES = 4.5, 3.0
 """The least contrast of text, and of marks and thin lines."""
-_BEHIND = re.compile(r"background|grid|role-frame|mark-area|gradient")
+_BEHIND = re.compile(r"background|grid|mark-area|gradient")
 
 
 def linear(colour: str) -> np.ndarray:
@@ -32,15 +32,18 @@ def over(colour: str, ground: str, opacity: float = 1.0) -> str:
     return "#" + "".join(f"{round(share * top + (1 - share) * below):02x}" for top, below in pairs)
 
 
-def faint(svg: bytes, ground: str) -> dict[str, float]:
+def faint(svg: bytes, ground: str, behind: str) -> dict[str, float]:
     """Text, marks and lines of a figure whose contrast with its ground is too low; not grids, bands and what is behind.
 
     What has the colour of the ground is a rim or the inside of a hollow mark.
+
+    Args:
+        behind: The colour of areas behind marks.
     """
     found = {}
     for kind, colour in _drawn(ElementTree.fromstring(svg), "", 1.0, ground):
         least = WORDS if "text" in kind else LINES
-        if colour != ground and contrast(colour, ground) < least:
+        if colour not in (ground, behind) and contrast(colour, ground) < least:
             found[f"{kind} {colour}"] = round(contrast(colour, ground), 2)
     return found
 
