@@ -21,7 +21,7 @@ from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
 from ablate.render.figures.style import Palette
-from ablate.render.formats.html import ANSWER_STYLE, colours
+from ablate.render.formats.html import ANSWER_STYLE
 from dashboard.shared.exports import code, dark, is_narrow
 from dashboard.shared.store import (
     STORE,
@@ -138,8 +138,8 @@ _WORDS = {
 :is([role="radio"], [role="tab"])[data-selected="true"] p, [data-testid="stSliderThumbValue"] p { color: #7cc4f0; }
 """,
 }
-_CLAIMED = "ul.claims .supported { color: var(--not-needed); } ul.claims .refuted { color: var(--needed); }"
-_CLAIMED += "ul.claims .undecided { color: var(--undecided); }"
+_CLAIMED = {"supported": "not needed", "refuted": "needed", "undecided": "undecided"}
+"""Verdicts on claims to those on variants whose colours they have."""
 LINK = {False: "#005a91", True: "#7cc4f0"}
 """The colours of links, by whether the page is dark: `linkColor` of the themes."""
 _OPEN = """
@@ -154,8 +154,11 @@ export default function({ data, parentElement }) {
 
 def style() -> str:
     """CSS: narrower margins beside a page, and text colours with a contrast of at least 4.5:1."""
-    variables = f":root {{ --link: {LINK[dark()]}; {colours(Palette(dark()))} }}"
-    return f"<style>{variables}{_LAYOUT}{ANSWER_STYLE}{_WORDS[dark()]}{_CLAIMED}</style>"
+    palette, link = Palette(dark()), f":root {{ --link: {LINK[dark()]}; }}"
+    claims = " ".join(
+        f"ul.claims .{word} {{ color: {palette.verdict(looked).colour}; }}" for word, looked in _CLAIMED.items()
+    )
+    return f"<style>{link}{_LAYOUT}{ANSWER_STYLE}{_WORDS[dark()]}{claims}</style>"
 
 
 def navigation() -> Page:
