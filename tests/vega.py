@@ -1,9 +1,11 @@
-"""Reads a Vega-Lite specification: its marks with their rows and channels."""
+"""Reads a Vega-Lite specification: its marks with their rows and channels; and where the texts of a picture lie."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 Unit = dict[str, Any]
 
@@ -43,3 +45,25 @@ def at(spec: dict[str, Any], axis: str) -> list[float]:
     return [
         rule["encoding"][axis]["datum"] for rule in marks(spec, "rule") if "datum" in rule["encoding"].get(axis, {})
     ]
+
+
+def cut_texts(svg: bytes, letter: float = 6.4) -> list[str]:
+    """The level texts of a picture that reach beyond it in a font whose letters are as wide as this at 11 pixels."""
+    picture, found, space = ElementTree.fromstring(svg), list[str](), "{http://www.w3.org/2000/svg}"
+
+    def look(element: ElementTree.Element, x: float) -> None:
+        moved = re.search(r"translate\(([-\d.]+)", element.get("transform", ""))
+        x += float(moved[1]) if moved else 0.0
+        if "rotate" in element.get("transform", ""):
+            return
+        for line in element.iter(f"{space}tspan") if len(element) else [element]:
+            size = float(element.get("font-size", "0px").removesuffix("px"))
+            wide = letter * size / 11 * len(line.text or "")
+            left = x - wide * {"end": 1.0, "middle": 0.5}.get(element.get("text-anchor", ""), 0.0)
+            if element.tag == f"{space}text" and not -1 <= left <= left + wide <= float(picture.attrib["width"]) + 1:
+                found.append(line.text or "")
+        for inner in element:
+            look(inner, x)
+
+    look(picture, 0.0)
+    return found

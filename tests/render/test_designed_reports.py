@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from contrast import faint
 from designed_study import on_off, run
-from vega import at, marks, rows, series
+from vega import at, cut_texts, marks, rows, series
 
 from ablate.analysis.findings import Findings, read_findings
 from ablate.render.document import document
 from ablate.render.figures import draw, pictures, save
 from ablate.render.figures.axes import draw_parallel
-from ablate.render.figures.style import PAPER, Palette, Spec, themed
+from ablate.render.figures.style import PAPER, WIDTH, Palette, Spec, themed
 from ablate.render.formats import render_report, write_report
 from ablate.render.formats.html import path_table
 from ablate.render.formats.slides import slides
@@ -78,6 +78,16 @@ def test_a_section_is_there_where_the_design_gives_it(kind: str, expected: set[s
     assert {section.title for section in made.sections} & SECTIONS == expected
     blocks = [block for section in made.sections for block in section.blocks]
     assert all(blocks.count(picture) == 1 for picture in shown), "each picture occurs once"
+
+
+@pytest.mark.parametrize("kind", sorted(DESIGNS))
+@pytest.mark.parametrize("width", [356, WIDTH])
+def test_no_label_of_a_figure_is_cut_where_the_font_is_wide(kind: str, width: float) -> None:
+    names = [f"{place}_around_the_whole_sub_layer" for place in ("attention_skip", "mixing", "gate")]
+    made = run(DESIGNS[kind], on_off(*names), lambda settings, values: landscape({}, values), noise=0.01)
+    found = read_findings(made, "a_study")
+    for picture in pictures(found):
+        assert not cut_texts(save(draw(picture.name, found, PAPER, width), "svg")), picture.name
 
 
 def test_the_sections_of_a_path_and_of_a_search() -> None:

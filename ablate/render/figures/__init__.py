@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ablate.analysis.findings import Findings
 from ablate.errors import AblateError
@@ -50,7 +51,15 @@ def draw(name: str, findings: Findings, palette: Palette = PAPER, width: float =
         name: figure for kind in _KINDS for name, figure in kind.FIGURES.items()
     }
     drawn = drawing[name](findings, palette, width)
-    return themed(drawn | {"width": width} if "autosize" in drawn else drawn, palette)
+    drawn = drawn | {"width": width} if "autosize" in drawn else drawn
+    return themed(_listed(drawn) if width < WIDTH else drawn, palette)
+
+
+def _listed(part: Any) -> Any:
+    """A part of a figure with the entries of its legends below each other."""
+    if isinstance(part, Mapping):
+        return {key: {**of, "columns": 1} if key == "legend" and of else _listed(of) for key, of in part.items()}
+    return [*map(_listed, part)] if isinstance(part, list | tuple) else part
 
 
 def save(figure: Spec, kind: str) -> bytes:

@@ -14,6 +14,7 @@ from ablate.analysis.numbers import MISSING, decimals_for, fixed, interval_words
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
     FONT,
+    LETTER,
     PANEL_NAME,
     PANEL_TITLE,
     WIDTH,
@@ -44,8 +45,6 @@ LEAST_CELL = 80
 """Pixels of a column below which what its cells say is smaller."""
 LEAST_PRINTED, NAMES = 46, 140
 """Pixels of a cell of a page that hold a number, and pixels of the names beside the cells."""
-LEAST_LEVEL = 96
-"""Pixels of a column from which its name is not slanted."""
 TOGETHER = "interactions and noise"
 """What no switch explains by itself."""
 
@@ -178,7 +177,8 @@ def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) ->
     if effects.direction == "maximize":
         ends.reverse()
     domain = {"domain": [-most, 0, most], "range": [ends[0], middle, ends[1]], "type": "linear"}
-    angle = 0 if width / len(labels) > LEAST_LEVEL else -35
+    longest = LETTER * max((len(line) for label in labels for line in label.split("\n")), default=0)
+    angle = 0 if (width - longest - 20) / len(labels) > longest else -35
     whole = {"labelOverlap": False, "labelBound": False}  # no name is left out
     x = names("column", labels, axis={"orient": "bottom", "labelAngle": angle, "title": None, "grid": False, **whole})
     y = names("line", labels)
@@ -427,14 +427,17 @@ def how_to_read_pairs(effects: StudyEffects) -> str:
     return said + (" A hyphen: not estimable from these trials." if known < pairs else "")
 
 
-def draw_importances(importances: StudyImportances, metric: str, palette: Palette) -> Spec:
+def draw_importances(importances: StudyImportances, metric: str, palette: Palette, width: float = WIDTH) -> Spec:
     """A bar for each switch and axis, the most important first, and a hollow one for the rest.
 
     The interval has a rim of the ground, by which it stands out in its bar; the share stands behind both.
+
+    Args:
+        width: Of the figure in pixels.
     """
     titles = setting_titles(factor.factor for factor in importances.factors)
     rows: list[Spec] = [
-        {"name": titles[factor.factor], "share": 100 * factor.share,
+        {"name": wrapped(titles[factor.factor], round(NAME * width / WIDTH / 1.4)), "share": 100 * factor.share,
          "text": _percent(factor.share) + ("" if factor.low is None else f" ({_range(factor)})"),
          "low": None if factor.low is None else 100 * factor.low,
          "high": None if factor.high is None else 100 * factor.high,
@@ -445,9 +448,14 @@ def draw_importances(importances: StudyImportances, metric: str, palette: Palett
             "end": 100 * importances.rest}  # fmt: skip
     furthest = max(row["end"] for row in (*rows, rest))
     step = next((step for step in (1, 2, 5, 10) if furthest <= 6 * step), 20)
-    marks = {"values": [*range(0, min(100, math.ceil(furthest)) + 1, step)]}  # the rest has room for words alone
-    title = f"share of the variance of {metric} (%)"
-    x = number("share", title, domain=(0, 1.5 * furthest or 1), axis=marks)
+    marks = {"values": [*range(0, min(100, math.ceil(furthest)) + 1, step)]}  # what is beyond has room for words
+    beside, behind = (
+        LETTER * max(len(line) for row in (*rows, rest) for line in str(row[key]).split("\n")) + 20
+        for key in ("name", "text")
+    )
+    end = furthest * (width - beside) / max(width - beside - behind, 1.0)
+    title = "share of the variance (%)"
+    x = number("share", title, domain=(0, end or 1), axis=marks)
     y = names("name", [str(row["name"]) for row in (*rows, rest)])
     tip = [{"field": key, "title": key} for key in ("name", "share", "low", "high")]
     known = [row for row in rows if row["low"] is not None and row["high"] is not None]
@@ -486,7 +494,7 @@ def _pairs(findings: Findings, palette: Palette, width: float) -> Spec:
 
 def _importances(findings: Findings, palette: Palette, width: float) -> Spec:
     assert findings.importances is not None
-    return draw_importances(findings.importances, findings.report.metric, palette)
+    return draw_importances(findings.importances, findings.report.metric, palette, width)
 
 
 FIGURES = {"effects": _effects, "interactions": _pairs, "importances": _importances}

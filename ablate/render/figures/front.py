@@ -228,6 +228,8 @@ def _labels(
     for row in sorted((row for row in rows if row["variant"] in labels), key=lambda row: float(row["y"])):
         align = "left" if 2 * row["x"] < left + right else "right"
         label, beside = labels[row["variant"]], row["x"] + (away if align == "left" else -away)
+        room = int(abs((right if align == "left" else left) - beside) / letter)
+        label = label if len(label) <= room else f"{label[: room - 1]}…"
         ends = sorted((beside, beside + (len(label) if align == "left" else -len(label)) * letter))
         steps = sorted(range(-4 * len(rows), 4 * len(rows) + 1), key=abs)
         boxes = [(ends[0], at, ends[1], at + line) for at in (row["y"] + step * line / 2 for step in steps)]

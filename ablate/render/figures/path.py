@@ -70,7 +70,7 @@ def draw_path(path: RemovalPath, palette: Palette, width: float = WIDTH) -> Spec
     """The differences of the steps, on the seeds that chose them and on fresh ones."""
     room = (width - 70) / (len(path.steps) + 1)
     labels = ["baseline"]
-    labels += [f"− {wrapped(step.words.removeprefix('the '), int(room / LETTER) - 2, ' ')}" for step in path.steps]
+    labels += [f"− {wrapped(step.words.removeprefix('the '), int(room / LETTER) - 2)}" for step in path.steps]
     return layers([*_losses(path, labels, palette)], 200)
 
 

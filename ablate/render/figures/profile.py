@@ -35,7 +35,7 @@ NAME = 22
 MOST = 12
 """Variants that are drawn; of more, those with the best mean scores. The matrix has all."""
 MEAN = "mean score"
-NAMES, LEAST = 150, 95
+NAMES, LEAST = 170, 85
 """Pixels of the names beside the panels, and of a panel."""
 ROOM = 0.15
 """Of the axis beyond what is drawn, where an interval lies further and the metric has no end."""

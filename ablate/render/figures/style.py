@@ -190,6 +190,10 @@ def tones() -> dict[str, tuple[str, str]]:
     return {pair[0]: pair for pair in zip(*both, strict=True)}
 
 
+PADDING = {"left": 5, "top": 5, "right": 14, "bottom": 5}
+"""Around a figure, in pixels; on the right there is room for half of the last number of an axis."""
+
+
 def themed(spec: Spec, palette: Palette) -> Spec:
     """A figure with the fonts and colours of a palette."""
     ink, size = palette.ink, 11
@@ -207,7 +211,13 @@ def themed(spec: Spec, palette: Palette) -> Spec:
         "concat": {"spacing": 12}, "facet": {"spacing": 10},
     }  # fmt: skip
     schema = "https://vega.github.io/schema/vega-lite/v6.json"
-    return {"$schema": schema, "background": palette.paper or "transparent", "config": config, **_printable(spec)}
+    return {
+        "$schema": schema,
+        "background": palette.paper or "transparent",
+        "padding": PADDING,
+        "config": config,
+        **_printable(spec),
+    }
 
 
 def _printable(part: Any) -> Any:
@@ -322,17 +332,25 @@ def margin_marks(margin: float, axis: str, edge: float | None = None, *, faint: 
         edge: The end of the axis on the worse side; None: no area.
         faint: The colour of the area.
     """
+    text = f"margin {abs(margin):g}"
+    half = LETTER / 2 * len(text)
     labels: dict[str, Spec] = {
-        "x": {"align": "left" if margin > 0 else "right", "baseline": "bottom", "y": 0, "dx": 3, "dy": -3},
+        "x": {
+            "align": "center",
+            "baseline": "bottom",
+            "y": 0,
+            "dy": -3,
+            "x": {"expr": f"clamp(scale('x', {margin}), {half}, width - {half})"},
+        },
         "y": {"align": "left", "baseline": "bottom", "x": 3, "dy": -2},
     }
     beyond = {axis: {"datum": margin}, f"{axis}2": {"datum": edge}}
-    named = {axis: {"datum": margin}, "text": {"field": "margin"}}
+    named = {"text": {"field": "margin"}} | ({"y": {"datum": margin}} if axis == "y" else {})
     return [
         *([] if edge is None else [mark("rect", [{}], beyond, color=faint)]),
         mark("rule", [{}], {axis: {"datum": 0}}),
         mark("rule", [{}], {axis: {"datum": margin}}, strokeDash=[4, 3]),
-        mark("text", [{"margin": f"margin {abs(margin):g}"}], named, **labels[axis]),
+        mark("text", [{"margin": text}], named, **labels[axis]),
     ]
 
 
@@ -359,7 +377,7 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
     return [moved[index] for index in range(len(places))]
 
 
-def wrapped(text: str, width: int, too: str = "= ") -> str:
+def wrapped(text: str, width: int, too: str = "= _") -> str:
     """The text in lines of at most this many characters, broken after a comma, a colon or `@`.
 
     A part that is longer than a line is broken after the characters `too` as well.
