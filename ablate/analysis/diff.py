@@ -258,7 +258,7 @@ def _trial(name: str, store: Store) -> Side:
 
 
 def _not_found(name: str, studies: list[str], store: Store) -> NotFoundError:
-    near = difflib.get_close_matches(name, studies, n=1)
+    near = difflib.get_close_matches(name, studies)
     example = f"{near[0]}/{store.study(near[0]).baseline}" if near else ""
     return NotFoundError(
         "a study is not compared as a whole" if name in studies else f"nothing here is called {name!r}",
