@@ -660,8 +660,8 @@ def test_a_verdict_that_is_undecided_everywhere_holds_nowhere() -> None:
     decided = [cells for cells in same if cells[0].verdict != "undecided"]
     assert len(same) > len(decided) > 0
     assert answer.headline[0].startswith(f"{len(decided)} of 4 verdicts hold along context from 16 to 64")
-    turned = answered(swept({"he": [0.5, 0.0, 0.103]}, [16, 32, 64]))
-    assert turned.headline == ("he: worse at context 16, as good at 32, undecided at 64.",)
+    turned = answered(swept({"one part": [0.5, 0.0, 0.103]}, [16, 32, 64]))
+    assert turned.headline == ("One part: worse at context 16, as good at 32, undecided at 64.",)
 
 
 def test_parts_and_combinations_of_parts_are_counted_apart() -> None:
