@@ -173,7 +173,7 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
     said = f"Best of {others if beside_baseline else len(means)} combinations{beside_baseline}: {words}"
     if row.confirmed and row.awaits:
         yield f"{said}; of its fresh seeds {row.awaits}."
-    elif row.confirmed and shown and shown.difference is not None and row.beside is not None:
+    elif shown and shown.difference is not None and row.beside is not None:
         own, other = (fixed(value, decimals) for value in (row.beside + shown.difference, row.beside))
         on = f"on {plural(len(row.confirmed), 'fresh seed')}"
         if any(of.confirmed and of.verdict and of.verdict.is_ahead for of in report.variants):

@@ -120,21 +120,23 @@ def test_what_is_trained_and_what_is_extrapolated_are_told_apart() -> None:
 
 
 def test_a_gain_that_fades_vanishes_and_one_that_becomes_a_loss_turns() -> None:
-    shrinking = climbed(studied(lambda compute: loss(1.5 * compute), seeds=8, noise=0.0005, margin=0.02))
-    turning = climbed(
-        studied(lambda compute: 1.5 + 0.42 * (compute / 1e13) ** -0.24, seeds=8, noise=0.0005, margin=0.005)
-    )
-    assert [one.scaling.points[-1].verdict.word for one in (shrinking, turning)] == ["better", "better"]
-    assert (shrinking.outcome, turning.outcome) == ("vanishes", "turns")
+    shrinking = studied(lambda compute: loss(1.5 * compute), seeds=8, noise=0.0005, margin=0.02)
+    turning = studied(lambda compute: 1.5 + 0.42 * (compute / 1e13) ** -0.24, seeds=8, noise=0.0005, margin=0.005)
+    for made, fate, said in ((shrinking, "vanishes", "falls within the margin"), (turning, "turns", "turns to the")):
+        one = climbed(made)
+        assert (one.scaling.points[-1].verdict.word, one.outcome) == ("better", fate)
+        assert f": a=off {said}" in answer_of(read_study(made, "a_study")).headline[-1]
     for at_first, said in ((-0.1, "0 of 1 gain is shown to survive"), (0.1, ": a=off is as good.")):
         gone = studied(lambda compute, at=at_first: loss(compute) + (at if compute < 2e12 else 0.001), margin=0.02)
         assert said in answer_of(read_study(gone, "a_study")).headline[0]
 
 
 def test_a_removal_that_costs_nothing_holds_inside_the_margin() -> None:
-    one = climbed(studied(loss, margin=0.05))
+    made = studied(loss, margin=0.05)
+    one = climbed(made)
     assert one.scaling.points[-1].verdict.is_acceptable
     assert one.outcome == "holds"
+    assert answer_of(read_study(made, "a_study")).headline[-1].endswith(" that compute: a=off is as good.")
 
 
 @pytest.mark.parametrize(
