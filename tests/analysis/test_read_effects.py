@@ -69,6 +69,12 @@ def test_a_fraction_names_aliases_beside_the_effect() -> None:
         "c=off": ("a=off:b=off",),
     }
     assert found.interactions == ()
+    titles = {
+        name: " × ".join(f"no {one[0]}" for one in name.split(":"))
+        for row in found.main
+        for name in (row.name, *row.aliases)
+    }
+    assert "no a, or the b with the c (+0.7" in average_sentence(replace(found, titles=titles))
     # At three factors with the defining relation abc, the interaction's column is minus or plus half the main one's.
     assert abs(rows["c=off"].estimate) == pytest.approx(0.2)
     assert rows["a=off"].estimate == pytest.approx(0.7)
