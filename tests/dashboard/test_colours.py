@@ -96,7 +96,7 @@ def test_looks_differ_where_colours_repeat() -> None:
 
 
 def styled(css: str, tag: str, *classes: str) -> dict[str, str]:
-    """The properties of an element in a drawing of a block, by the cascade; `judged` is a class of what it is in."""
+    """The properties of an element in a drawing of a block, by the cascade."""
     found = []
     for place, (selectors, body) in enumerate(re.findall(r"([^{}]+)\{([^{}]*)\}", css)):
         for selector in selectors.split(","):
@@ -108,30 +108,25 @@ def styled(css: str, tag: str, *classes: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("judged", [(), ("judged",)], ids=["plain", "judged"])
-def test_drawings_of_blocks_contrast_with_what_is_below(judged: tuple[str, ...], dark: bool) -> None:
-    parts = [
-        part.split("@media (prefers-color-scheme: dark) {")[: 1 + dark] for part in (drawing._STYLE, drawing._JUDGED)
-    ]
-    css = "".join(itertools.chain(*parts[: 1 + bool(judged)]))
+def test_drawings_of_blocks_contrast_with_what_is_below(dark: bool) -> None:
+    sheets = (sheet.split("@media (prefers-color-scheme: dark) {") for sheet in (drawing._STYLE, drawing._JUDGED))
+    css = "".join(itertools.chain.from_iterable(parts[: 1 + dark] for parts in sheets))
     paper = styled(css, "rect", "paper")["fill"]
-    states = ("kept", "removed", "added", *(drawing.VERDICTS if judged else ()))
+    states = ("kept", "removed", "added", *drawing.VERDICTS)
     least: dict[tuple[str, ...], float] = {}
-    for ground, state in itertools.product((paper, GROUND[dark]), states):
-        of = (state, *judged)
-        least["line", *of] = contrast(styled(css, "path", "line", *of)["stroke"], ground)
-        least["head", *of] = contrast(styled(css, "path", "head", *of)["fill"], ground)
-        least["note", *of] = contrast(styled(css, "text", "note", *of)["fill"], ground) / 1.5
-        for kind in ("mixer", "mlp", "norm", "scale"):
-            box = styled(css, "rect", "box", kind, *of)
-            inside = over(box["fill"], ground)
-            least["box", kind, *of] = contrast(box["stroke"], ground)
-            least["label", kind, *of] = contrast(styled(css, "text", "label", *of)["fill"], inside) / 1.5
-            for at in states if state == "kept" else (state,):
-                chip = styled(css, "rect", "chip", at, *judged)
-                least["chip", at, kind, *of] = contrast(chip["stroke"], inside)
-                word = styled(css, "text", "note", at, *judged)["fill"]
-                least["word", at, kind, *of] = contrast(word, over(chip["fill"], inside)) / 1.5
+    for ground, of in itertools.product((paper, GROUND[dark]), states):
+        box = styled(css, "rect", "box", of)
+        inside = over(box["fill"], ground)
+        least["line", of] = contrast(styled(css, "path", "line", of)["stroke"], ground)
+        least["head", of] = contrast(styled(css, "path", "head", of)["fill"], ground)
+        least["note", of] = contrast(styled(css, "text", "note", of)["fill"], ground) / 1.5
+        least["box", of] = contrast(box["stroke"], ground)
+        least["label", of] = contrast(styled(css, "text", "label", of)["fill"], inside) / 1.5
+        for at in states if of == "kept" else (of,):
+            chip = styled(css, "rect", "chip", at)
+            word = styled(css, "text", "note", at)["fill"]
+            least["chip", at, of] = contrast(chip["stroke"], inside)
+            least["word", at, of] = contrast(word, over(chip["fill"], inside)) / 1.5
     assert {part: round(found, 2) for part, found in least.items() if found < 3} == {}
 
 

@@ -248,7 +248,7 @@ def test_switches_are_added_extended_and_removed(app: AppTest, tmp_path: Path) -
     told = "\n".join(one.value for one in app.markdown)
     assert "- **removed**: without the attention skip" in told, "in words, then by paths"
     assert "- **identity**: no value projection" in told
-    assert app.session_state["last picture"].count("box norm varied") == 2, "both norms are marked"
+    assert app.session_state["last picture"].count("box varied") == 2, "both norms are marked"
     found = draft(app)["switches"]["norm"]
     setting = {"block.norm": {"kind": "none"}, "block.mlp.ratio": 2, "removes": "the normalisation"}
     assert found == {"kept": {}, "none": setting}

@@ -23,7 +23,6 @@ _WIDEST = 11.2
 _HEAD = 34
 """Height of the title."""
 _LEGEND = 34
-JUDGED = ' class="judged"'
 
 _STYLE = """
 text { font-family: Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif; }
@@ -34,10 +33,7 @@ text.note { font-size: 12px; }
 text.removed { fill: #5b6472; font-weight: 400; text-decoration: line-through; }
 text.added { fill: #0067a3; }
 .paper { fill: #ffffff; }
-.box { fill: #f3f4f6; stroke: #4b5563; stroke-width: 1.4; }
-.mixer.kept { fill: #e0ecff; stroke: #3b6fc4; }
-.mlp.kept { fill: #e2f4e6; stroke: #3d8b52; }
-.norm.kept { fill: #fbf3d0; stroke: #a88a1c; }
+.box { fill: #f3f4f6; stroke: #6b7280; stroke-width: 1.4; }
 .chip { fill: #ffffff; stroke: #6b7280; stroke-width: 1; }
 .box.removed, .chip.removed { fill: none; stroke: #6b7280; stroke-width: 1.5; stroke-dasharray: 4 3; }
 .box.added, .chip.added { fill: #e3f1fb; stroke: #0067a3; stroke-width: 1.8; }
@@ -55,10 +51,7 @@ text { fill: #e5e7eb; }
 text.removed { fill: #a3adbd; }
 text.added { fill: #7cc4f0; }
 .paper { fill: #111827; }
-.box { fill: #1f2937; stroke: #9ca3af; }
-.mixer.kept { fill: #1c2f4f; stroke: #7ba6ea; }
-.mlp.kept { fill: #17351f; stroke: #6fbf85; }
-.norm.kept { fill: #3a3211; stroke: #d1b54a; }
+.box { fill: #1f2937; stroke: #8b95a5; }
 .chip, .sum { fill: #111827; stroke: #8b95a5; }
 .box.added, .chip.added { fill: #0d2f47; stroke: #7cc4f0; }
 .line { stroke: #cbd5e1; }
@@ -88,18 +81,16 @@ def _verdict_styles(dark: bool) -> str:
             f".line.{state} {{ stroke: {colour}; stroke-width: 2.6; }}\n"
             f".head.{state} {{ fill: {colour}; }}\ntext.{state} {{ font-weight: 600; }}\n"
         )
-    fill, stroke = ("#1f2937", "#8b95a5") if dark else ("#f3f4f6", "#6b7280")
-    return "".join(rules) + f".judged .box.kept {{ fill: {fill}; stroke: {stroke}; }}\n"
+    return "".join(rules)
 
 
 _JUDGED = f"{_verdict_styles(dark=False)}@media (prefers-color-scheme: dark) {{\n{_verdict_styles(dark=True)}}}\n"
 
 
-def to_svg(picture: Drawing, *, titled: bool = True, pickable: bool = False, neutral: bool = False) -> str:
+def to_svg(picture: Drawing, *, titled: bool = True, pickable: bool = False) -> str:
     """The picture as an SVG document.
 
     Args:
-        neutral: Whether parts have no colours of their own, as beside a picture in which colours are verdicts.
         titled: Whether its title is written above it; a page may have one of its own.
         pickable: Whether the shapes of a part are in groups whose attribute `data-part` is its slot.
     """
@@ -117,7 +108,7 @@ def to_svg(picture: Drawing, *, titled: bool = True, pickable: bool = False, neu
         *((note.slot, _note(note)) for note in picture.notes),
     ]
     shapes = [f'<g data-part="{escape(slot)}">{shape}</g>' if pickable and slot else shape for slot, shape in drawn]
-    body, judged = "\n".join(shapes), neutral or bool({*VERDICTS} & {*picture.legend})
+    body, judged = "\n".join(shapes), bool({*VERDICTS} & {*picture.legend})
     title = (
         f'<text class="title" x="{width / 2:g}" y="{_MARGIN + 8}" text-anchor="middle">{escape(picture.title)}</text>\n'
     )
@@ -128,7 +119,7 @@ def to_svg(picture: Drawing, *, titled: bool = True, pickable: bool = False, neu
         f"<style>{_STYLE}{_JUDGED * judged}</style>\n"
         f'<rect class="paper" width="100%" height="100%" rx="8"/>\n'
         f"{title if titled else ''}"
-        f'<g{JUDGED * judged} transform="translate({left:g} {_MARGIN + head})">\n{body}\n</g>\n{legend}</svg>\n'
+        f'<g transform="translate({left:g} {_MARGIN + head})">\n{body}\n</g>\n{legend}</svg>\n'
     )
 
 
@@ -143,7 +134,7 @@ def _box(box: Box) -> str:
     label = escape(box.label + (f" (was {box.was})" if box.was else ""))
     middle, base = x + width / 2, y + (1.0 if box.height > 3 else box.height / 2) * _ROW + 5
     return (
-        f'<rect class="box {box.kind} {box.state}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6"/>\n'
+        f'<rect class="box {box.state}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6"/>\n'
         f'<text class="label {box.state}" x="{middle:g}" y="{base:g}" text-anchor="middle">{label}</text>'
     )
 
@@ -223,7 +214,6 @@ def stored_svg(
     versus: tuple[str, Mapping[str, Any]] | None = None,
     *,
     titled: bool = True,
-    neutral: bool = False,
 ) -> str:
     """The picture of a stored model's block as an SVG document.
 
@@ -232,16 +222,15 @@ def stored_svg(
         model: `model` of a variant's plain spec.
         versus: Name and plain model to compare it with.
         titled: Whether the name is written above it.
-        neutral: As for `to_svg`.
 
     Raises:
         ValidationError: A mixer of a kind that is not known here.
     """
     block = BlockSpec.model_validate(model["block"])
     if versus is None:
-        return to_svg(layout(name, block, bool(model.get("exceptions"))), titled=titled, neutral=neutral)
+        return to_svg(layout(name, block, bool(model.get("exceptions"))), titled=titled)
     other, old = versus
-    return to_svg(compare(other, BlockSpec.model_validate(old["block"]), name, block), titled=titled, neutral=neutral)
+    return to_svg(compare(other, BlockSpec.model_validate(old["block"]), name, block), titled=titled)
 
 
 def pickable_svg(

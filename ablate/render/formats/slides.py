@@ -244,10 +244,10 @@ def _blocks(report: StudyReport, before: VariantRecord, after: VariantRecord) ->
 
 
 def _block(name: str, model: Mapping[str, Any], versus: tuple[str, Mapping[str, Any]] | None = None) -> str:
-    """The picture of a block without its title and its paper, dark only on a screen; its colours are no verdicts'."""
+    """The picture of a block without its title and its paper, dark only on a screen."""
     from ablate.render.drawing.svg import stored_svg
 
-    return _on_page(stored_svg(name, model, versus, titled=False, neutral=True))
+    return _on_page(stored_svg(name, model, versus, titled=False))
 
 
 def _on_page(svg: str) -> str:
