@@ -340,10 +340,11 @@ def _tuned_columns(report: StudyReport) -> Iterator[Column]:
     """A column for each tuned path, under the last part of its name, or more where that is not enough."""
     paths = list(report.evidence.tuning.grid) if report.evidence.tuning is not None else []
     ends = [path.rpartition(".")[2] for path in paths]
+    of = " on tasks" if "tasks" in report.record.space else ""
     for path, end in zip(paths, ends, strict=True):
         yield Column(
             f"tuned {path}",
-            end if ends.count(end) == 1 else path,
+            (end if ends.count(end) == 1 else path) + of,
             partial(_tuned_cell, path, report),
             value=lambda row: {},
         )  # among the varied values

@@ -42,6 +42,8 @@ from ablate.store.records import Environment, StudyRecord
 
 MOST_SEEDS, HASH = 8, 12
 """Seeds that are named, and characters of a hash."""
+SIDES = {"difference": " (two-sided)", "verdict": " (one-sided)"}
+"""Columns of the ablation table to which of the 95 % intervals stands in their cells."""
 TRUST = {"ok": "", "except": "Except: ", "weak": "Caution: ", "void": "Void: "}
 """How sure an answer is to what stands before a line on it."""
 SOURCE = "Source"
@@ -278,7 +280,8 @@ def ablation_table(report: StudyReport) -> Grid:
     if report.evidence.trivial:
         rows += ((tuple(column.of_trivial(shared_decimals(report)) for column in shown),),)
     texts = frozenset(number for number, column in enumerate(shown) if column.is_text)
-    return Grid(tuple(column.title for column in shown), rows, texts)
+    titles = (f"{column.title}{SIDES.get(column.key, '')}" for column in shown)
+    return Grid(tuple(titles), rows, texts)
 
 
 def _failed(report: StudyReport) -> Iterator[Section]:

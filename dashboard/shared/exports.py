@@ -25,9 +25,9 @@ from ablate.analysis.numbers import MISSING, count
 from ablate.portable_names import FILE, portable_name
 from ablate.render.blocks import Grid
 from ablate.render.figures import draw, save
-from ablate.render.figures.style import PAPER, Palette, Spec, character, themed
+from ablate.render.figures.style import PAPER, Palette, Spec, themed
 from ablate.render.formats.data import harmless
-from ablate.render.formats.html import data_url
+from ablate.render.formats.html import data_url, with_verdicts
 from ablate.render.formats.latex import escape
 from dashboard.shared.store import findings
 
@@ -92,10 +92,6 @@ def choose_axis_and_loss(row: DeltaGenerator) -> tuple[Axis, Loss]:
     return axis, loss
 
 
-_VERDICT = re.compile(r"([▲●■◆])( (?:better|can go|as good|must stay|worse|undecided))?")
-"""A verdict in a cell: its mark, with the word where there is room."""
-
-
 def plain_table(grid: Grid, told: str, links: Sequence[str] = (), lasts: Sequence[str] = ()) -> None:
     """Show cells of text as a table, verdicts among them in their colours.
 
@@ -104,16 +100,11 @@ def plain_table(grid: Grid, told: str, links: Sequence[str] = (), lasts: Sequenc
         links: The page that the first cell of each row opens; empty for none.
         lasts: The page that the last cell of each row opens; empty for none.
     """
-
-    looks = Palette(dark()).verdicts(("better", "not needed", "needed", "undecided")).values()
-    colours = {character(look): look.colour for look in looks}
-
-    def coloured(found: re.Match[str]) -> str:
-        return f'<b style="color: {colours[found[1]]}; white-space: nowrap">{found[0]}</b>'
+    palette = Palette(dark())
 
     def row(cells: Sequence[str], tag: str, first: str = "", last: str = "") -> str:
         kinds = ("" if place in grid.texts else ' class="number"' for place in range(len(cells)))
-        shown = [_VERDICT.sub(coloured, html.escape(cell)) for cell in cells]
+        shown = [with_verdicts(html.escape(cell), palette) for cell in cells]
         for place, link in ((0, first), (-1, last)):
             shown[place] = f'<a href="{html.escape(link)}">{shown[place]}</a>' if link else shown[place]
         return "".join(f"<{tag}{kind}>{cell}</{tag}>" for cell, kind in zip(shown, kinds, strict=True))

@@ -189,7 +189,13 @@ figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
 @media screen and (prefers-color-scheme: dark) {{
   :root {{ --ink: #e4e8ee; --paper: #11161d; --rule: #3a4554; --tint: #1d2630; {dark} }}
 }}
-@media print {{ body {{ font-size: 10pt; margin: 0; }} figure, tr {{ break-inside: avoid; }} }}
+@media print {{
+  body {{ font-size: 10pt; margin: 0; }}
+  figure, tr {{ break-inside: avoid; }}
+  .wide table {{ font-size: 7.5pt; }}
+  .wide :is(th, td) {{ padding: 0.1rem 0.25rem; }}
+  .wide .text, .wide td.text:first-child {{ min-width: 3rem; overflow-wrap: anywhere; }}
+}}
 </style>
 </head>
 <body>
