@@ -27,6 +27,7 @@ from vega import at, marks, rows, series
 
 from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
+from ablate.analysis.columns import columns
 from ablate.analysis.curves import Band, Line, band
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.pareto import Front, FrontPoint
@@ -418,12 +419,13 @@ def test_no_table_gives_a_variant_without_result_a_mean_or_takes_it_for_the_base
     report = read_study(store, "a_study")
     table = {row["variant"]: row for row in ablation(report).to_dict("records")}
     written = {row[0]: row for group in ablation_table(report).groups for row in group}
+    verdict = ablation_table(report).titles.index("verdict (one-sided)")
     console = Console(width=140, file=io.StringIO())
     print_study(report, console)
     for name, lost in (("a", "pruned"), ("b", "diverged")):
         assert pd.isna(table[name]["val_loss"])
         assert pd.isna(table[name]["difference"])
-        assert table[name]["verdict"] == written[name][ablation_table(report).titles.index("verdict")] != "baseline"
+        assert table[name]["verdict"] == written[name][verdict] != "baseline"
         assert lost in written[name]
         line = next(line for line in console.file.getvalue().splitlines() if line.startswith(f"{name} "))
         assert lost in line
@@ -439,7 +441,7 @@ def test_the_table_has_what_the_terminal_has_of_a_tuned_study() -> None:
         for name in ("baseline", "a"):
             store.add(name, seed, {"val_loss": 3.0 + seed / 100})
     report = read_study(store, "a_study")
-    (group, *others), titles = ablation_table(report).groups, ablation_table(report).titles
+    (group, *others), titles = ablation_table(report).groups, [column.title for column in columns(report)]
     written = [dict(zip(titles, row, strict=True)) for row in (*group, *(row for rows in others for row in rows))]
     shown = ablation(report).to_dict("records")
     for title in ("variant", "lr", "verdict", "steps", "course"):
