@@ -337,6 +337,24 @@ def test_a_gap_that_grows() -> None:
     assert only(trend_store(0.1, 0.002, expect="shrinks")).verdict == "refuted"
 
 
+@pytest.mark.parametrize("doublings", [1, 2])
+@pytest.mark.parametrize(("last", "word"), [(0.015, "supported"), (0.007, "undecided")])
+def test_where_a_gap_bends_each_step_must_show_the_trend_for_each_doubling(
+    doublings: int, last: float, word: str
+) -> None:
+    rng, losses, settings = np.random.default_rng(4), {}, {}
+    for place, change in enumerate((0.0, 0.1, 0.1 + last)):
+        context = str(64 * 2 ** (place * doublings))
+        attention = 3.0 + rng.normal(0, 0.2, 4)
+        for mixer, gap in (("attention", 0.0), ("he", 0.1 + doublings * change)):
+            name = f"{mixer},context={context}" if place else mixer
+            losses[name] = attention - gap + rng.normal(0, 0.0005, 4)
+            settings[name] = {"mixer": mixer, "context": context}
+    found = only(store_with([claim("grows", along="context", margin=0.01)], losses, settings))
+    assert found.verdict == word
+    assert ("the gap bends, and from" in found.sentence) == (word == "undecided")
+
+
 def test_slopes_are_judged_as_scipy_judges_them() -> None:
     seen = set()
     for stream in range(40):

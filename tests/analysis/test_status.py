@@ -137,12 +137,15 @@ def test_trials_are_counted_where_they_ended_and_failures_are_reported() -> None
             made.trial_records[key],
             worker=WorkerRecord(host, "cpu", 7),
             attempts=attempts,
+            started_at=NOON - timedelta(minutes=int(key[-1])),
             finished_at=None if key == "x/1" else datetime(2026, 1, 5, 9 - attempts, int(key[-1]), tzinfo=UTC),
         )
     loads, failures = read_workers(made, made.record.name)
     assert [one for one in loads if one.host] == [
-        WorkerLoad("a", "cpu", 2, 0, 0, 4.0, 200, 6.0, (AT_8, AT_8 + timedelta(minutes=1)), NOON),
-        WorkerLoad("b", "cpu", 2, 0, 1, 3.0, 110, 3.5, (AT_8 - timedelta(minutes=58),), NOON),
+        WorkerLoad(
+            "a", "cpu", 2, 0, 0, 4.0, 200, 6.0, (AT_8, AT_8 + timedelta(minutes=1)), NOON - timedelta(minutes=1)
+        ),
+        WorkerLoad("b", "cpu", 2, 0, 1, 3.0, 110, 3.5, (AT_8 - timedelta(minutes=58),), NOON - timedelta(minutes=2)),
     ], "of one of b nobody knows when it ended"
     assert sum(one.trials for one in loads) == 6
     assert loads[0].tokens_per_second == pytest.approx(50.0)

@@ -168,12 +168,15 @@ def test_holm_over_variants_and_tasks() -> None:
     assert not any(cell.jointly for cell in cells)
 
 
-def test_a_trial_lost_on_one_task_is_lost_in_the_mean(values: Values) -> None:
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_trial_lost_on_one_task_is_lost_in_the_mean(values: Values, begun: bool) -> None:
     store = suite(values)
     store.add("linear@task=recall", 1, state=TrialState.PRUNED, stopped_at=3)
     for step, task in enumerate(("copy", "parity")):
         store.add(f"linear@task={task}", 1, state=TrialState.DIVERGED, stopped_at=step, reason=f"no {task}")
     store.add("delta@task=copy", 2, state=TrialState.RUNNING)
+    if not begun:
+        del store.trial_records["delta@task=copy/2"]
     report = read_study(store, "a_study")
     rows = {row.name: row for row in report.variants}
     assert rows["linear"].verdict_word == "diverged"
@@ -186,7 +189,10 @@ def test_a_trial_lost_on_one_task_is_lost_in_the_mean(values: Values) -> None:
         store.add("delta@task=recall", seed, state=TrialState.RUNNING)
     shown = answer_text(answer_of(read_study(store, "a_study")), 80)
     assert next(line for line in shown.splitlines() if line.startswith("delta")).split()[1] == "0/3"
-    assert report.progress.sentence == "23 of 27 trials finished, 1 running, 2 diverged, 1 pruned"
+    assert (
+        report.progress.sentence
+        == f"23 of 27 trials finished, 1 {'running' if begun else 'waiting'}, 2 diverged, 1 pruned"
+    )
 
 
 def test_claims_name_a_task_or_are_about_the_mean(values: Values) -> None:

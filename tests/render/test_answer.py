@@ -177,6 +177,7 @@ def test_a_headline_names_as_many_as_fit_and_counts_the_others(
         (counted,) = re.findall(r"(\d+) (?:more|others|changes|parts)\b", said) or [0]
         assert len(named) == (number if number <= most else beyond)
         assert len(named) + int(counted) == number
+        assert " 0 " not in said
 
 
 @pytest.mark.parametrize(("direction", "noise"), [("minimize", 0.18), ("maximize", 0.3)])
@@ -742,6 +743,9 @@ def test_a_search_names_its_best_point_first_and_whether_fresh_seeds_confirm_it(
     first = answered(made).headline[0]
     assert first.startswith("Best of 2 combinations besides the baseline: without the norm, val_loss 2.")
     assert first.endswith("not confirmed on fresh seeds.")
+    for seed in range(4):
+        made.add("baseline", seed, state=TrialState.DIVERGED)
+    assert answered(made).headline[0].startswith("Best of 2 combinations: without the norm, val_loss 2.")
 
 
 @pytest.mark.parametrize(
