@@ -219,7 +219,18 @@ def test_fresh_seeds_that_are_added_when_some_were_seen_spend_error_as_others_do
 
 def test_the_same_trials_under_another_name_and_many_studies_are_said_beside_a_verdict() -> None:
     store = redeclared({}, {})
-    store.record = replace(store.record, declared_before=(), shared=(SharedTrials("first", ("a=x",)),), studies=20)
+    record, planned = store.record, [PlannedTrial(f"b=x/{seed}", "b=x", seed) for seed in range(3)]
+    store.record = replace(
+        record,
+        declared_before=(),
+        shared=(SharedTrials("first", ("a=x",)),),
+        studies=20,
+        variants=(*record.variants, replace(record.variants[1], name="b=x", hash="hash of b=x")),
+        planned=(*record.planned, *planned),
+    )
+    for seed in range(3):
+        store.add("b=x", seed, {"val_loss": 3.1 + 0.1 * (-1) ** seed})
+    assert [row.verdict_word for row in read_study(store, "a_study").variants[1:]] == ["not needed", "undecided"]
     answer = read_study(store, "a_study").answer.sentences
     assert any("The trials of a=x and of the baseline were compared before in the study `first`." in one and
                "wrong in up to 10 % of cases" in one for one in answer)  # fmt: skip
