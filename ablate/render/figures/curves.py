@@ -463,7 +463,7 @@ def _course_picture(findings: Findings) -> tuple[Picture, ...]:
         return ()
     far = _far(rows, report.margin)
     worse = "up" if report.direction == "minimize" else "down"
-    rest = omission(far, len(rows) - len(far) - MOST_PANELS)
+    rest = omission([report.titles[name] for name in far], len(rows) - len(far) - MOST_PANELS)
     decayed = any(row.course is not None and row.course.comparable is False for row in rows)
     decay = " The learning rate decays, so earlier points do not stand for shorter training runs." if decayed else ""
     return (

@@ -10,6 +10,7 @@ from functools import partial, singledispatch
 from html import escape
 from itertools import chain, groupby, repeat
 from operator import itemgetter
+from statistics import mode
 from types import MappingProxyType
 from typing import Literal
 from urllib.parse import quote
@@ -152,7 +153,7 @@ summary {{ cursor: pointer; }}
 summary > :is(h2, h3) {{ display: inline; border: 0; }}
 .part {{ margin: 1.75rem 0 0; border-top: 1px solid var(--rule); padding-top: 1rem; }}
 :is(p, li, summary, figcaption) {{ overflow-wrap: anywhere; }}
-details details {{ margin: 1rem 0; }}
+:is(details details, .note) {{ margin: 1rem 0; }}
 figure {{ margin: 1rem 0; }}
 figure svg {{ display: block; }}
 figure :is(svg, img) {{ max-width: 100%; height: auto; }}
@@ -464,13 +465,15 @@ def effects_table(
 def claims_table(report: StudyReport, most: int) -> str:
     """Claims with their verdicts as a table that is a forest plot, on a page that has the CSS variables `colours`.
 
-    Only differences of the objective are drawn.
+    Only differences of the objective are drawn, or where no claim is on it, of the metric of most.
 
     Args:
         most: Claims that it shows, the first ones.
     """
     metric, worse = str(report.record.objective["metric"]), 1 if report.direction == "minimize" else -1
     claims = report.answer.claims[:most]
+    found = [str(claim.evidence["metric"]) for claim in claims if "difference" in claim.evidence]
+    metric = metric if metric in found or not found else mode(found)
     spans = [
         Span(*map(claim.evidence.get, ("difference", "low", "high")))
         if claim.evidence.get("metric") == metric else Span(None, None, None)
