@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import AnswerRow
 
-_WIDTH, _LETTER = 244, 6.3
+_WIDTH, _LETTER = 244, 7.2
 """Of the pictures, and of a letter of the numbers above them, in pixels."""
 _ARROWS = {True: f"M{_WIDTH - 10} 7l9 6l-9 6z", False: "M10 7l-9 6l9 6z"}
 """At the right end of the axis, or at the left one."""
