@@ -237,7 +237,7 @@ def _log(run: Run) -> None:
     if alive:
         st.session_state["ran"] = run.study
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.badge("runs" if alive else "has ended", color="green" if alive else "gray")
+        st.badge("runs" if alive else "has ended", color="blue" if alive else "gray")
         st.caption(escape(f"process {run.pid}, started {run.started.replace('T', ' ')}"), width="content")
         if alive:
             stop_button(run)

@@ -68,9 +68,9 @@ which samples of a resource differ at least if they are drawn."""
 STATES = {
     TrialState.WAITING: "gray",
     TrialState.RUNNING: "blue",
-    TrialState.FINISHED: "green",
+    TrialState.FINISHED: "gray",
     TrialState.DIVERGED: "violet",
-    TrialState.PRUNED: "orange",
+    TrialState.PRUNED: "gray",
     TrialState.FAILED: "red",
 }
 VALIDATION, TRAINING, BESIDE = "validation loss", "training loss", "baseline, same seed"

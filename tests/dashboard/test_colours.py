@@ -72,9 +72,14 @@ def test_every_colour_contrasts_with_the_page(dark: bool) -> None:
     shown = [palette.look(number).colour for number in range(6)]
     shown += [palette.verdict(word).colour for word in style._VERDICTS]
     shown += [palette.ink, palette.grey, baseline_colour(palette), *re.findall("#[0-9a-f]{6}", frame.style())]
-    shown += [THEME["dark" if dark else "light"]["linkColor"]]
+    theme = THEME["dark" if dark else "light"]
+    shown += [theme["linkColor"]]
+    assert theme["linkColor"] == frame.LINK[dark]
+    assert contrast(theme["borderColor"], GROUND[dark]) >= 3, "controls can be seen"
+    for name, word in {"green": "not needed", "orange": "needed", "yellow": "undecided"}.items():
+        assert theme[f"{name}Color"] == palette.verdict(word).colour
     assert {colour: contrast(colour, GROUND[dark]) for colour in shown if contrast(colour, GROUND[dark]) < 4.5} == {}
-    assert contrast("#ffffff", THEME["dark" if dark else "light"]["primaryColor"]) >= LEAST_CONTRAST
+    assert contrast("#ffffff", theme["primaryColor"]) >= LEAST_CONTRAST
 
 
 @pytest.mark.parametrize("eye", MACHADO)

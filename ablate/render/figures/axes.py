@@ -147,9 +147,9 @@ def draw_scaling(report: StudyReport, palette: Palette, width: float = WIDTH) ->
             mark("text", None, named, align="left", x=3, baseline="bottom" if worst > 0 else "top",
                  dy=-3 if worst > 0 else 3)
             | {"transform": [{"filter": "isValid(datum.name)"}]},
-            mark("line", None, {"x": x, "y": y}, color=palette.grey, strokeWidth=1) | drawn,
+            mark("line", None, {"x": x, "y": y}, color=palette.grey, strokeWidth=1.6) | drawn,
             mark("rule", None, {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"},
-                                **by_look("word", looks, "color")}, strokeWidth=1.3)
+                                **by_look("word", looks, "color")}, strokeWidth=2)
             | {"transform": [{"filter": "isValid(datum.low) && isFinite(datum.low) && isFinite(datum.high)"}]},
             mark("point", None, {"x": x, "y": y, **by_look("word", looks, "color", "shape")}, size=45) | drawn,
         ],

@@ -323,7 +323,7 @@ def draw_bands(
         tone = by_look("name", shown, "color")
         tip = [{"field": key, "title": key} for key in ("trial", "x", "mean")]
         ends = {"condition": {"test": "datum.end", "value": 70}, "value": 9}
-        width = {"condition": {"test": "datum.wide", "value": 3}, "value": 1}
+        width = {"condition": {"test": "datum.wide", "value": 3}, "value": 1.5}
         parts.append(mark("line", alone, {"x": x, "y": y, "detail": {"field": "trial"}, "strokeWidth": width, **tone},
                           clip=True))  # fmt: skip
         cross = palette.verdict("diverged").mark
@@ -507,7 +507,7 @@ def course_panels(report: StudyReport, palette: Palette, width: float = WIDTH) -
             *margin_marks(margin, "y")[:2],
             mark("area", None, {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}, color=blue, opacity=0.25,
                  clip=True),
-            mark("line", None, {"x": x, "y": y}, color=blue, strokeWidth=1.4, clip=True),
+            mark("line", None, {"x": x, "y": y}, color=blue, strokeWidth=1.6, clip=True),
             mark("point", None, {"x": x, "y": y, **looks}, size=34, clip=True),
         ],
         rows, width=width,

@@ -141,7 +141,7 @@ def draws_pairs(effects: StudyEffects) -> bool:
 
 
 def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) -> Spec:
-    """The heat map: main effects on the diagonal, interactions below it; blue better, brown worse, no colour undecided.
+    """The heat map: main effects on the diagonal, interactions below it; blue better, orange worse, none undecided.
 
     Args:
         width: Where it is shown, which decides whether names below it are slanted.
@@ -340,7 +340,7 @@ def draw_sides(effects: StudyEffects, trials: Sequence[Trial], palette: Palette,
                         "line",
                         _means(own),
                         {"x": x, "y": y, "color": tone["color"]},
-                        strokeWidth=1.3,
+                        strokeWidth=1.6,
                         strokeDash=[3, 3],
                         xOffset=aside,
                     )

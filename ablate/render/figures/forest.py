@@ -99,7 +99,7 @@ def forest(report: StudyReport, rows: Sequence[VariantRow], palette: Palette, wi
     return layers(
         [
             *margin_marks(margin, "x", edge, faint=palette.faint),
-            mark("rule", ends, {"x": x | {"field": "low"}, "x2": {"field": "high"}, "y": y, **tone}, strokeWidth=1.3),
+            mark("rule", ends, {"x": x | {"field": "low"}, "x2": {"field": "high"}, "y": y, **tone}, strokeWidth=2),
             mark("rule", [row for row in drawn if row["least"] is not None],
                  {"x": x | {"field": "least"}, "x2": {"field": "most"}, "y": y, **tone}, strokeWidth=4.5),
             mark("point", dots, {"x": x | {"field": "seed"}, "y": y}, yOffset=9, size=9, color=palette.grey),

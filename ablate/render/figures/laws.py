@@ -94,7 +94,7 @@ def draw_laws(report: StudyReport, palette: Palette, width: float = WIDTH) -> Sp
     y = number("mean", report.metric, log=True, domain=(min(values), max(values)), axis={"format": ".3~g", **few})
     return panels(
         [
-            mark("line", None, {"x": x, "y": {**y, "field": "law"}, "color": looks["color"]}, strokeWidth=1.3)
+            mark("line", None, {"x": x, "y": {**y, "field": "law"}, "color": looks["color"]}, strokeWidth=1.6)
             | {"transform": [{"filter": "isValid(datum.law)"}]},
             mark("rule", None, {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": looks["color"]})
             | {"transform": [{"filter": "isValid(datum.low) && datum.low > 0"}]},
