@@ -184,7 +184,7 @@ def draw_pairs(effects: StudyEffects, palette: Palette, width: float = WIDTH) ->
     y = names("line", labels)
     legend = {"title": _title(effects).split("\n"), "orient": "bottom", "gradientLength": 200, "titleLimit": 400}
     colour = {"field": "change", "type": "quantitative", "scale": domain, "legend": legend}
-    ink = {"condition": {"test": "datum.strong", "value": "#ffffff"}, "value": palette.ink}
+    ink = {"condition": {"test": "datum.strong", "value": "white"}, "value": palette.ink}
     tip = [{"field": key, "title": key} for key in ("effect", "change", "low", "high", "side")]
     return layers(
         [
