@@ -20,8 +20,7 @@ from ablate.analysis.findings import read_findings
 from ablate.analysis.status import WorkerFailure, WorkerLoad, _seconds_left, read_workers, status_of
 from ablate.analysis.study import read_study
 from ablate.render.as_json import study_json
-from ablate.render.figures import curves
-from ablate.render.figures.style import PAPER
+from ablate.render.figures import curves, draw
 from ablate.render.formats import Place, find_format
 from ablate.render.table import print_study
 from ablate.render.terminal.studies import print_status, status_json
@@ -210,7 +209,7 @@ def test_curves_over_seconds_are_drawn_at_the_timed_rates() -> None:
     made.time("a=off", [200.0, 200.0], [100.0, 100.0])
     findings = read_findings(made, "a_study")
     assert any(picture.name == "loss_seconds" for picture in curves.pictures(findings))
-    spec = curves.FIGURES["loss_seconds"](findings, PAPER)
+    spec = draw("loss_seconds", findings)
     lines = series(marks(spec, "line")[0])
     assert [row["x"] for row in lines["baseline"]] == pytest.approx([10.0, 20.0, 30.0])
     assert [row["x"] for row in lines["variant"]] == pytest.approx([5.0, 10.0, 15.0])
