@@ -495,22 +495,24 @@ def test_a_tail_of_another_metric_widens_the_claims_on_it(skewed: bool) -> None:
     assert ("a few seeds end far worse than the others" in found.sentence) == skewed
 
 
+@pytest.mark.parametrize("metric", ["val_loss", "accuracy"])
 @pytest.mark.parametrize("skewed", ["", "@budget=2"])
-def test_a_tail_at_one_place_widens_the_claims_there_alone(skewed: str) -> None:
+def test_a_tail_at_one_place_widens_the_claims_there_alone(skewed: str, metric: str) -> None:
     names, ends = ["attention", "he", "me", "we", "she", "it"], ["", "@budget=2"]
 
     def loss(place: int, seed: int, end: str) -> float:
         far = (0.4 if place > 1 else 0.08) * (end == skewed and seed == place % 5)
         return 3.0 + (far + 0.004 * (-1) ** seed if place else 0.0)
 
-    claims = [
-        claim("not_worse", id=f"at{end[8:]}", left=f"he{end}", right=f"attention{end}", margin=0.1) for end in ends
-    ]
-    losses = {
-        name + end: [loss(place, seed, end) for seed in range(5)] for end in ends for place, name in enumerate(names)
-    }
-    made = store_with(claims, losses)
+    fields = {"margin": 0.1, "metric": metric, "direction": "minimize"}
+    claims = [claim("not_worse", id=f"at{end[8:]}", left=f"he{end}", right=f"attention{end}", **fields) for end in ends]
+    made = store_with(claims, {name + end: [3.0] * 5 for end in ends for name in names})
     made.record = dataclasses.replace(made.record, space={**made.record.space, "budgets": [1, 2]})
+    for end in ends:
+        for place, name in enumerate(names):
+            for seed in range(5):
+                even = {"val_loss": 3.0 + 0.01 * place * (-1) ** seed}
+                made.add(name + end, seed, even | {metric: loss(place, seed, end)})
     found = {claim.id: claim.verdict for claim in read_study(made, "a_study").answer.claims}
     assert found == {f"at{end[8:]}": "undecided" if end == skewed else "supported" for end in ends}
 

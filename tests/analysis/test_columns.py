@@ -19,6 +19,7 @@ from ablate.analysis import read_study
 from ablate.analysis.columns import Cell, Column, columns, machine_row
 from ablate.analysis.findings import read_findings
 from ablate.analysis.report import StudyReport
+from ablate.analysis.why import why
 from ablate.render.as_json import study_json
 from ablate.render.document import ablation_table
 from ablate.render.formats import Place, find_format
@@ -73,6 +74,24 @@ def test_one_more_column_is_on_the_terminal_and_on_the_page() -> None:
     print_study(report, console)
     assert "tangy" in console.file.getvalue()  # type: ignore[attr-defined]
     assert list(ablation(report)["zest"]) == ["tangy", "sour"]
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_half_widths_and_the_digits_they_need_are_known_where_there_is_an_interval(seeds: int) -> None:
+    store = made()
+    for key, trial in [*store.trial_records.items()]:
+        metrics = trial.metrics | {"val_loss_at_64": 2.0 + trial.seed / 1e4}
+        store.trial_records[key] = replace(trial, metrics=metrics)
+        if trial.seed >= seeds:
+            del store.trial_records[key]
+    report = read_study(store, "a_study")
+    frame = ablation(report)
+    mean = report.variants[1].metrics["val_loss"]
+    assert ("val_loss ±" in frame) == (seeds > 1)
+    if mean.low is not None and mean.high is not None:
+        assert frame["val_loss ±"][1] == pytest.approx((mean.high - mean.low) / 2)
+    length = why(report, "norm=none").facts["lengths"].removeprefix("at 64 ")
+    assert length == ("2.0001 ± 0.0002 (baseline 2.0001 ± 0.0002)" if seeds > 1 else "2.000 (baseline 2.000)")
 
 
 def test_intervals_that_may_be_lopsided_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
