@@ -10,11 +10,12 @@ import pytest
 from designed_study import on_off, run
 from fake_store import FakeStore, fake_store
 
-from ablate.analysis.answer import verdicts_on_parts
+from ablate.analysis.answer import answer_of, verdicts_on_parts
 from ablate.analysis.calibration import read_calibration
 from ablate.analysis.effects import StudyImportances
 from ablate.analysis.fairness import Tuned, Tuning
 from ablate.analysis.next_steps import next_steps
+from ablate.analysis.search import what_best_has
 from ablate.analysis.sentences import best_sentence
 from ablate.analysis.study import read_study
 from ablate.analysis.warnings import tuning_edges
@@ -56,6 +57,16 @@ def test_a_search_says_which_point_was_best() -> None:
     assert fresh.endswith("; its difference from the baseline and its verdict rest on 2 fresh seeds.")
     (waits,) = best_sentence([dataclasses.replace(row, awaits="1 waits") for row in rows], "val_loss", "minimize", 0.1)
     assert waits.endswith("; of its fresh seeds 1 waits.")
+
+
+@pytest.mark.parametrize("confirm", [0, 3])
+def test_what_the_confirmed_best_point_has_is_said_beside_the_baseline(confirm: int) -> None:
+    design = {"kind": "search", "sampler": "random", "points": 6, "seeds": 2, "confirm": confirm}
+    made = run(design, on_off("a", "b"), lambda settings, _: 3.0 - 0.5 * (settings["a"] == "off"), noise=0.001)
+    report = read_study(made, "a_study")
+    said = what_best_has(report, answer_of(report))
+    assert bool(said) == bool(confirm)
+    assert re.fullmatch("(The chosen one has a off.*, the baseline a on.+\\.)?", said)
 
 
 def test_a_search_by_several_objectives_names_no_best_point() -> None:

@@ -490,3 +490,19 @@ def test_the_value_of_a_path_is_that_of_the_model_or_the_default_of_a_trainers_p
     trainer = {"trainer": {"parameters": {"rate": {"kind": "float", "default": 0.1}, "depth": 3}}}
     assert [_at(trainer, path) for path in ("rate", "depth", "width")] == [0.1, 3, None]
     assert _at({"model": {"block": {"norm": {"kind": "rms"}}}}, "block.norm.kind") == "rms"
+
+
+@pytest.mark.parametrize(
+    ("removed", "otherwise", "words"),
+    [
+        ((), (), ""),
+        (("the norm",), (), "the norm"),
+        (("the norm", "the skip"), (), "the norm + the skip"),
+        ((), ("replacing softmax by he",), "softmax → he"),
+        (("the norm",), ("replacing softmax by he",), "no norm + softmax → he"),
+    ],
+)
+def test_a_part_that_goes_is_named_alone_only_where_nothing_else_changes(
+    removed: tuple[str, ...], otherwise: tuple[str, ...], words: str
+) -> None:
+    assert Change(removed, otherwise).words == words

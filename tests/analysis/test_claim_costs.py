@@ -11,7 +11,9 @@ from scipy import stats
 
 from ablate.analysis import read_study
 from ablate.analysis.claims import ClaimVerdict
-from ablate.store.records import TrialState
+from ablate.analysis.times import costs_by_round
+from ablate.metrics import CACHE
+from ablate.store.records import InferenceCost, SpeedTiming, TrialState
 
 
 def store_with(*claims: dict[str, Any], seeds: int = 3) -> FakeStore:
@@ -80,6 +82,17 @@ def test_speed_is_better_when_larger_and_judged_by_paired_seeds() -> None:
     assert [claim.verdict for claim in found] == ["supported", "refuted", "supported", "refuted"]
     low, high = stats.ttest_1samp(gains, 0).confidence_interval(0.95)
     assert (found[0].evidence["low"], found[0].evidence["high"]) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_costs_of_a_timing_are_those_of_each_side_in_each_round() -> None:
+    """What is counted needs no correction for the load of the machine."""
+    timing = SpeedTiming("baseline", (2.0, 6.0), (1.0, 4.0), "cpu", (InferenceCost(CACHE, (7.0,), (9.0,)),))
+    found = costs_by_round({"small": timing}, "baseline")
+    assert found[CACHE] == {"small": {0: 7.0}, "baseline": {0: 9.0}}
+    speeds = found["tokens_per_second"]
+    assert {number: rate / speeds["baseline"][number] for number, rate in speeds["small"].items()} == pytest.approx(
+        {0: 2.0, 1: 1.5}
+    )
 
 
 def test_a_loss_that_diverged_says_nothing_of_speed() -> None:
