@@ -44,6 +44,7 @@ MOST_SEEDS, HASH = 8, 12
 """Seeds that are named, and characters of a hash."""
 SIDES = {"difference": " (two-sided)", "verdict": " (one-sided)"}
 """Columns of the ablation table to which of the 95 % intervals stands in their cells."""
+_FOLDER = re.compile(r"(?<![\w.~:/-])/(?:[^\s/]+/)*(?=[^\s/])")
 TRUST = {"ok": "", "except": "Except: ", "weak": "Caution: ", "void": "Void: "}
 """How sure an answer is to what stands before a line on it."""
 SOURCE = "Source"
@@ -412,7 +413,7 @@ def reproduction(findings: Findings) -> Iterator[Block]:
     again = shlex.join(["ablate", "study", f"{record.name}.yaml", *words, "--store", "again.db"])
     yield Listing(f"{again}\nablate report {record.name} --store again.db")
     unknown = _unknown(commands)
-    yield Paragraph(unknown or f"These trials were run by: {'; '.join(commands)}")
+    yield Paragraph(unknown or f"These trials were run by: {_without_folders(commands)}")
     yield Paragraph(
         f"The space, {record.name}.yaml, as it was understood: with what it extends, its blocks, the data that it was "
         "given and every default written out, so that it needs no other file of spaces."
@@ -429,6 +430,11 @@ def kept_options(command: str) -> Iterator[tuple[str, str]]:
             yield option, value if equals else next(words, "")
 
 
+def _without_folders(commands: Sequence[str]) -> str:
+    """Commands without the folders of one machine, which JSON has."""
+    return _FOLDER.sub("", "; ".join(commands))
+
+
 def _study_words(command: str) -> list[str]:
     """The words of a command `ablate study`; none of any other program's."""
     try:
@@ -443,7 +449,7 @@ def _unknown(commands: Sequence[str]) -> str:
     others = [command for command in commands if not _study_words(command)]
     if commands and not others:
         return ""
-    who = f"by a program of its own ({'; '.join(others)})" if others else "by a version that noted no command"
+    who = f"by a program of its own ({_without_folders(others)})" if others else "by a version that noted no command"
     return (
         f"Some of it was run {who}: whether that loaded plugins, and which, is not recorded. If a kind in the space is "
         "unknown when you run it, name its file with --plugin."
