@@ -92,7 +92,7 @@ def test_a_study_shows_itself(study: ablate.Study) -> None:
     page = study._repr_html_()
     assert page is not None
     assert page.count("<table") == 2, "the answer and the ablation table"
-    assert '<td class="text" data-title="variant">norm=none</td>' in page
+    assert '<td class="text" data-title="variant">norm=<wbr>none</td>' in page
     figure = study.plot()
     assert figure._repr_svg_().startswith("<svg")
     assert study.figures()[0] == "forest"
