@@ -29,6 +29,7 @@ def test_what_was_declared_is_read() -> None:
 def test_each_word_is_wrong_at_most_six_times_in_a_hundred(declared: tuple[int | SeedSchedule, ...], word: str) -> None:
     extended = ExtendedSeeds(declared)
     assert extended.max == (declared[-1] if isinstance(declared[-1], int) else declared[-1].max)
+    assert extended.start == next(extended.looks(extended.max)), "the first look"
     assert extended.added_error <= 0.2 * 0.05
     truth = -MARGIN if word == "better" else MARGIN
     drawn = truth + np.random.default_rng(len(declared)).normal(0, SD, (COMPARISONS, max(extended.max, 12)))
