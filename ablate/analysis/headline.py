@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from itertools import groupby, takewhile
 from textwrap import wrap
 
-from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey, compared_rows, in_answer
+from ablate.analysis.answer_rows import (
+    Along,
+    AnswerGroup,
+    AnswerRow,
+    GroupKey,
+    changed_settings,
+    compared_rows,
+    in_answer,
+)
 from ablate.analysis.changes import setting_changes
 from ablate.analysis.effects import EffectRow, Side, StudyEffects
 from ablate.analysis.numbers import decimals_for, few, fixed, listed, new_part, percent, plural, replaced
@@ -15,6 +23,7 @@ from ablate.analysis.path import takes_path
 from ablate.analysis.report import StudyReport
 from ablate.analysis.warnings import StudyWarning
 from ablate.spec.design import BASELINE, split_axis
+from ablate.store.records import StudyRecord
 
 SMALLER = 0.01
 """Share of the parameters from which a block that has fewer is called smaller."""
@@ -545,10 +554,22 @@ def _smallest(rows: Rows, report: StudyReport, detail: Detail) -> str:
         return ""
     fresh = next(len(row.confirmed) for row in report.variants if row.name == smallest.variant)
     proven = f", confirmed on {fresh} fresh seeds" if fresh else ""
-    keeps = _kept(smallest, report) if report.record.traits.chooses else ()
+    chooses = report.record.traits.chooses
+    keeps = _kept(smallest, report) if chooses else ()
     rest = f" It keeps {listed(keeps)}." if keeps else ""
+    stay = rows.get("must stay", ())
+    needed = [] if chooses else _needed_but_gone(smallest, stay, report.record)
+    needed = [f"that {needed[0].split()[-1]}"] if needed and len(stay) == 1 else needed
+    but = f" (without {listed(needed)})" if needed else ""
     cost = f", {cost_of(smallest, report)}" if detail.bounds else ""
-    return f"Smallest that is as good: {named(smallest)}{_fewer(smallest)}{cost}{proven}.{rest}"
+    return f"Smallest that is as good: {named(smallest)}{but}{_fewer(smallest)}{cost}{proven}.{rest}"
+
+
+def _needed_but_gone(smallest: AnswerRow, needed: Sequence[AnswerRow], record: StudyRecord) -> list[str]:
+    """The parts that must stay if nothing else changes, and that a variant with further changes does without."""
+    own = changed_settings(smallest.variant, record)
+    alone = {row.label: changed_settings(row.variant, record) for row in needed}
+    return [part for part, changed in alone.items() if changed and changed < own]
 
 
 def _kept(smallest: AnswerRow, report: StudyReport) -> list[str]:

@@ -247,6 +247,29 @@ def test_the_smallest_is_named_by_all_that_it_changes(settings: dict[str, Any], 
     assert named in " ".join(answered(made).headline)
 
 
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ({"skip": 0}, "Smallest that is as good: SAS (without that skip), 10 % fewer"),
+        ({"skip": 0, "scale": "none"}, "Smallest that is as good: SAS (without the scale and the skip), 10 % fewer"),
+        ({"skip": 2}, "Smallest that is as good: SAS, 10 % fewer"),
+    ],
+)
+def test_a_headline_says_that_the_smallest_is_without_what_must_stay(others: dict[str, Any], said: str) -> None:
+    changes = {"size": {"norm": "none", **others}, "skip": {"skip": 0}}
+    if "scale" in others:
+        changes["scale"] = {"scale": "none"}
+    made = study({"size": 0.0} | dict.fromkeys([*changes][1:], 0.9))
+    whole = {"skip": 1, "norm": "rms", "scale": "one"}
+    specs = {f"{name}=off": whole | changed for name, changed in changes.items()}
+    variants = tuple(
+        dataclasses.replace(one, spec={"model": {"block": specs.get(one.name, whole)}}) for one in made.record.variants
+    )
+    switches = made.record.space["switches"] | {"size": {"on": {}, "off": {"replaces": "the block by SAS"}}}
+    made.record = dataclasses.replace(made.record, space={"switches": switches}, variants=variants)
+    assert said in " ".join(answered(made).headline)
+
+
 @given(
     st.floats(-50, 50).filter(lambda value: abs(value) > 1e-6),
     st.booleans(),

@@ -41,7 +41,7 @@ from ablate.render.blocks import (
     Section,
     with_code,
 )
-from ablate.render.document import document, document_of_questions, effects_note, setup
+from ablate.render.document import TRUST, document, document_of_questions, effects_note, setup
 from ablate.render.figures import draw, save
 from ablate.render.figures.effects import SIDES
 from ablate.render.figures.path import removal_outcome
@@ -135,6 +135,7 @@ h2 {{ font-size: 1.3rem; margin: 2.5rem 0 0.75rem; border-bottom: 1px solid var(
 h3 {{ font-size: 1.05rem; margin: 1.75rem 0 0.5rem; }}
 :is(p, ul):not(.setup, .headline) {{ max-width: 50rem; }}
 p.headline {{ font-size: 1.5rem; font-weight: 600; line-height: 1.3; margin: 0.4rem 0 0.6rem; }}
+.caution {{ border-left: 4px solid currentColor; padding-left: 0.6rem; font-weight: 600; }}
 .setup {{ font-size: 0.9rem; opacity: 0.85; margin: 0; }}
 .setup + table, .setup + .wide {{ margin-top: 1rem; }}
 nav {{ font-size: 0.9rem; margin: 1.5rem 0 0; }}
@@ -763,7 +764,10 @@ def _answer(section: Section) -> str:
     assert isinstance(headline, Paragraph), "an answer begins with its sentences"
     first, *others = _FIRST.split(headline.text, 1) if len(headline.text) > LONG else [headline.text]
     head = [f'<p class="headline">{prose(first)}</p>', *(f"<p>{prose(said)}</p>" for said in others)]
-    end = next(place for place, block in enumerate(blocks) if isinstance(block, Items))
+    end, trust = next((place, block) for place, block in enumerate(blocks) if isinstance(block, Items))
+    limits = [line for line in trust.texts if line.startswith((TRUST["weak"], TRUST["void"]))]
+    head += [f'<p class="caution">{prose(line)}</p>' for line in limits]
+    blocks[end] = Items(tuple(line for line in trust.texts if line not in limits))
     rows = "".join(_write(block, findings) for block in blocks[:end] if isinstance(block, Grid))
     rows += _note([block.text for block in blocks[:end] if isinstance(block, Paragraph)])
     rest = [_write(block, findings) for block in blocks[end:]]
