@@ -102,16 +102,15 @@ table.trials tr:not(.of) td:first-child { padding-left: 1.5rem; }
 .variants .number { text-align: right; white-space: nowrap; }
 .variants a { color: var(--link); }
 .variants img { display: block; width: 244px; }
-.variants small.narrow { display: none; }
+.variants .below { display: none; font-size: 0.8rem; }
 .variants .head .number { white-space: normal; }
 @media (max-width: 900px) {
     .variants :is(.head, .of, .trial) { grid-template-columns: minmax(0, 1fr) 7rem 4.5rem; gap: 0.1rem 0.3rem; }
     .variants :is(.wide, .strip:empty) { display: none; }
     .variants .of .change { grid-column: 1 / -1; }
-    .variants .of .number:nth-child(3) { grid-column: 2; }
     .variants .strip { grid-column: 1 / -1; order: 1; }
     .variants img, .variants .axis { width: 100%; }
-    .variants small.narrow { display: block; }
+    .variants .below:not(:empty) { display: block; }
 }
 ul.claims { list-style: none; margin: 0; padding: 0; }
 ul.claims li { padding: 0.45rem 0; margin: 0; border-top: 1px solid rgba(128, 140, 155, 0.35); }

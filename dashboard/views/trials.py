@@ -237,11 +237,11 @@ def _head(
     size = MISSING if pd.isna(first["parameters"]) else count(int(first["parameters"]))
     seeds = f"{finished} of {len(trials)}" if finished < len(trials) else f"{finished}"
     short = f"{seeds} finished" if finished < len(trials) else ""
-    known = (f"bound {bound}" if bound else "", further, "" if size == MISSING else f"{size} parameters", short)
+    known = (bound, further, short or plural(finished, "seed"))
     apart = [float(one) for one in trials[VERSUS].dropna() if math.isfinite(one)]
     drawn = image(seeds_svg(axis, apart, colour=colour, ink=palette.ink, ground=palette.ground)) if apart else ""
     return (
-        f'{mark}{name}<small class="narrow"> {" · ".join(filter(None, known))}</small>', drawn, mean,
+        f"{mark}{name}", " · ".join(filter(None, known)), drawn, mean,
         fixed(difference, decimals, sign=True), bound,
         f"{seeds} {further.removesuffix(' seeds')}", size,
     )  # fmt: skip
@@ -253,7 +253,7 @@ def _line(row: Mapping[str, Any], metric: str, decimals: int, *, named: bool = F
     title = f"{html.escape(row[VARIANT])}, seed {row[SEED]}" if named else f"seed {row[SEED]}"
     state = "" if row[STATE] == TrialState.FINISHED else row[STATE]
     return (
-        f'<a href="{html.escape(address("trial", trial=str(row[KEY])))}">{title}</a> <small>{state}</small>', "",
+        f'<a href="{html.escape(address("trial", trial=str(row[KEY])))}">{title}</a> <small>{state}</small>', "", "",
         fixed(value, decimals), fixed(versus, decimals, sign=True), "", "", "",
     )  # fmt: skip
 
@@ -268,8 +268,8 @@ def group_table(
         metric: What is compared.
         axis: What stands above the circles.
     """
-    titles = ("variant, trials", axis, html.escape(metric), "vs baseline", "95 % bound", "seeds", "parameters")
-    kinds = ("change", "strip", "number", "number", "number wide", "number wide", "number wide")
+    titles = ("variant, trials", "", axis, html.escape(metric), "vs baseline", "95 % bound", "seeds", "parameters")
+    kinds = ("change", "below", "strip", "number", "number", "number wide", "number wide", "number wide")
 
     def line(cells: Sequence[str], tag: str, kind: str) -> str:
         shown = (f'<span class="{kind}">{cell}</span>' for kind, cell in zip(kinds, cells, strict=True))
