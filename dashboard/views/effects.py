@@ -294,6 +294,7 @@ def _parallel(study: str) -> None:
         "parallel-figure", f"Parallel coordinates: {caption}",
     )  # fmt: skip
     st.caption(prose(caption))
+    show_next_steps(results.answer(study))
     shown = table
     settings = [name for name in shown if name not in (*_OF_ROWS, metric, "parameters")]
     numeric = [name for name in settings
@@ -318,7 +319,6 @@ def _parallel(study: str) -> None:
         height="content" if len(shown) <= MOST_WHOLE else "auto",
     )  # fmt: skip
     st.caption("The baseline, then the others by the mean of the drawn seeds, which is not a verdict.")
-    show_next_steps(results.answer(study))
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
 
 
