@@ -18,7 +18,7 @@ import numpy as np
 
 from ablate.analysis.changes import variant_titles
 from ablate.analysis.fairness import Tuning, read_tuning
-from ablate.analysis.judging import awaited_seeds, nothing_learnt_by, read_allowances
+from ablate.analysis.judging import awaited_seeds, nothing_learnt_by, read_allowances, rule_of, worst_margin
 from ablate.analysis.runs import StudyReader, VariantRuns, direction_of, read_runs, seed_schedule, values_of
 from ablate.analysis.scaling import main_part
 from ablate.errors import AblateError
@@ -64,6 +64,7 @@ class Front:
         left_out: Names of the variants that diverged, were stopped early at a seed, lack a quantity, or ended above the
             target of the study at one.
         titles: Names of variants to what they are in words.
+        limit: The first quantity of the baseline, worse by the margin; None if it is not the objective.
     """
 
     quantities: tuple[str, ...]
@@ -71,6 +72,7 @@ class Front:
     points: tuple[FrontPoint, ...]
     left_out: tuple[str, ...]
     titles: Mapping[str, str]
+    limit: float | None = None
 
 
 def read_front(store: StudyReader, name: str, quantities: Sequence[str] = ()) -> Front | None:
@@ -149,7 +151,10 @@ def front_of(
             )
         )
     left_out = tuple(variant.name for variant in record.variants if variant.name not in measured)
-    return Front(tuple(asked), directions, tuple(points), left_out, variant_titles(record))
+    limit, rule = None, rule_of(record)
+    if next(iter(asked)) == rule.metric and record.baseline in means and not rule.relative:
+        limit = (means[record.baseline][0].mean or 0.0) + worst_margin(rule.margin, rule.direction)
+    return Front(tuple(asked), directions, tuple(points), left_out, variant_titles(record), limit)
 
 
 Seeds = Mapping[int, float]

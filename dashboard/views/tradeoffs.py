@@ -37,6 +37,7 @@ from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.evidence import UNPROVEN
 from dashboard.shared.exports import (
+    Maker,
     cell_words,
     chart,
     dark,
@@ -57,7 +58,10 @@ from dashboard.views import Entry
 ENTRY = Entry("Trade-offs", ":material/balance:", "This study", 60, variants=3)
 
 LEAST, MOST = 2, 3
-HOW_TO_READ = "Colour and mark: the verdict. Filled: on the front; hollow: not. Bars: 95 % intervals over seeds."
+HOW_TO_READ = (
+    "Colour and mark: the verdict, on differences paired by seed. Filled: on the front; hollow: not. Bars: 95 % "
+    "intervals of each mean over seeds."
+)
 BASELINE_MARK = "○"
 MOST_NAMED = 25
 """Points whose numbers are drawn beside them, those on the front first."""
@@ -105,8 +109,8 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
         names = names_note(results.answer(study), " ".join(front.titles.values()))
         st.caption(prose(f"{what_it_says(front)}{unproven} {names}"))
     draw = partial(draw_front, front, keys)
-    export(table_files(f"{study}_front", table) | figure_files(f"{study}_front", draw), "front")
-    _block(study, record, front, keys)
+    files = table_files(f"{study}_front", table) | figure_files(f"{study}_front", draw)
+    export(files | _block(record, front, keys), "front")
 
 
 def _figures(record: StudyRecord, front: Front, keys: Keys, named: list[str], alt: str) -> list[dict[str, Any]]:
@@ -214,7 +218,8 @@ def _first(front: Front, baseline: str, keys: Keys) -> str:
     return (found or next(others, front.points[0])).variant
 
 
-def _block(study: str, record: StudyRecord, front: Front, keys: Keys) -> None:
+def _block(record: StudyRecord, front: Front, keys: Keys) -> dict[str, Maker]:
+    """The block of a variant to be chosen, beside that of the baseline; its file."""
     names = [point.variant for point in front.points]
     st.header("The block of a point", anchor=False)
     name = choose_in_words(st.selectbox, "Variant (or pick a point above)", "variant", names,
@@ -233,4 +238,4 @@ def _block(study: str, record: StudyRecord, front: Front, keys: Keys) -> None:
         before = f"{record.baseline}, {count(variants[record.baseline].parameters)} parameters"
         pictures.insert(0, BlockPicture(*beside, before))
     block_pictures(pictures)
-    export(block_files("block", name, variants[name].spec.get("model", {}), beside), "block")
+    return dict(block_files("block", name, variants[name].spec.get("model", {}), beside))

@@ -59,6 +59,8 @@ def test_against_brute_force(draw: int) -> None:
     assert set(front.left_out) == gone != set()
     means = [point.values["val_loss"].mean or 0.0 for point in front.points]
     assert means == sorted(means)
+    base = by_name["baseline"].values["val_loss"].mean or 0.0
+    assert front.limit == pytest.approx(base + made.record.objective["margin"])
 
 
 def test_dominance_by_noise_is_not_significant() -> None:

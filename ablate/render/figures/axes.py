@@ -151,7 +151,8 @@ def draw_scaling(report: StudyReport, palette: Palette, width: float = WIDTH) ->
             mark("rule", None, {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"},
                                 **by_look("word", looks, "color")}, strokeWidth=2)
             | {"transform": [{"filter": "isValid(datum.low) && isFinite(datum.low) && isFinite(datum.high)"}]},
-            mark("point", None, {"x": x, "y": y, **by_look("word", looks, "color", "shape")}, size=45) | drawn,
+            mark("point", None, {"x": x, "y": y, **by_look("word", looks, "color", "shape")}, size=120,
+                 stroke=palette.ground, strokeWidth=1.5) | drawn,
         ],
         rows, width=width,
     )  # fmt: skip

@@ -44,6 +44,8 @@ MANY = 60
 """Number of variants from which dominated ones are drawn without their intervals."""
 CROWD, MOST_ABOVE = 0.01, 4
 """Share of an axis within which points stand one above the other, and how many may."""
+MOST_AWAY = 4
+"""Lines by which a label may be moved from its point so that it covers no interval."""
 MOST_BESIDE = 2
 """Variants on the front that its sentence names; of more it names both ends."""
 GOOD: tuple[GroupKey, ...] = ("better", "ahead", "as good")
@@ -116,21 +118,22 @@ def draw_front_panel(
     better = "lower" if front.directions[0] == "minimize" else "higher"
     x = number("x", words_for(quantity) + unit, domain=_reach(front, quantity), axis={"format": "~s"})
     y = number("y", f"{words_for(first)} ({better} is better)", domain=_reach(front, first))
-    tone = by_look("verdict", looks, "color")
+    tone, limits = _legend(looks, "color", width=width), _limits(front, y["scale"]["domain"])
     ends = [row for row in rows if len(rows) <= MANY or row["stands"] == FRONT]
     titles = {"title": "variant", "verdict": "verdict", "stands": "stands", "said y": words_for(first),
               "said x": words_for(quantity)}  # fmt: skip
     corners = _corners(front, quantity) if len(front.quantities) == 2 else []
     return layers(
         [
-            mark("line", corners, {"x": x, "y": y, "order": {"field": "order"}}, color=palette.grey, strokeWidth=2,
+            mark("line", corners, {"x": x, "y": y, "order": {"field": "order"}}, color=palette.grey, strokeWidth=2.5,
                  clip=True) if corners else None,
             mark("rule", ends, {"x": {**x, "field": "x low"}, "x2": {"field": "x high"}, "y": y, **tone},
                  strokeWidth=2, clip=True),
             mark("rule", ends, {"y": {**y, "field": "y low"}, "y2": {"field": "y high"}, "x": x, **tone},
                  strokeWidth=2, clip=True),
-            *_labels(rows, corners, x, y, labels, palette, width),
-            *_points(rows, {"x": x, "y": y}, looks, titles, palette),
+            *_limit_marks(limits, "y", palette),
+            *_labels(rows, corners, x, y, labels, palette, width, limits),
+            *_points(rows, {"x": x, "y": y}, looks, titles, palette, width),
         ],
         HEIGHT,
     )  # fmt: skip
@@ -150,11 +153,16 @@ def _verdicts(front: Front, keys: Keys, palette: Palette) -> tuple[dict[str, str
 
 
 def _points(
-    rows: Sequence[Spec], channels: Spec, looks: Mapping[str, Look], titles: Mapping[str, str], palette: Palette
+    rows: Sequence[Spec],
+    channels: Spec,
+    looks: Mapping[str, Look],
+    titles: Mapping[str, str],
+    palette: Palette,
+    width: float,
 ) -> Iterator[Spec]:
     """The points, those that are dominated hollow, then all of them unseen, so that each can be picked."""
     tip = [{"field": key, "title": title} for key, title in titles.items()]
-    looked = by_look("verdict", looks, "color", "shape")
+    looked = _legend(looks, "color", "shape", width=width)
     for on_front, fill in ((False, palette.ground), (True, None)):
         here = [row for row in rows if (row["stands"] == FRONT) == on_front]
         hollow = {"filled": False, "fill": fill, "strokeWidth": 1.8} if fill else {}
@@ -163,6 +171,31 @@ def _points(
                  opacity=0)  # fmt: skip
     marks["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["variant"]}}]
     yield marks
+
+
+def _legend(looks: Mapping[str, Look], *channels: str, width: float) -> Spec:
+    """The looks of verdicts, with a legend above the figure in as few lines as its width holds."""
+    widest = 50 + LETTER * max(map(len, looks), default=0)
+    return by_look("verdict", looks, *channels, columns=max(1, int(width // widest)), orient="top")
+
+
+def _limits(front: Front, domain: Sequence[float]) -> list[tuple[float, str]]:
+    """Where the baseline worse by the margin is on the axis of the first quantity, with its name; none beyond it."""
+    at, base = front.limit, _baseline(front)
+    if at is None or base is None or not domain[0] < at < domain[1]:
+        return []
+    margin = at - _mean(base, front.quantities[0])
+    return [(at, f"baseline {'+' if margin > 0 else '-'} margin {abs(margin):.3g}")]
+
+
+def _limit_marks(limits: Sequence[tuple[float, str]], axis: str, palette: Palette) -> Iterator[Spec]:
+    """The dashed line of a limit along `x` or `y`, with its name."""
+    aside: Spec = {"dy": -2, "x": {"expr": "width / 2"}} if axis == "y" else {"dy": -3, "y": 0}
+    for at, text in limits:
+        yield mark("rule", [{}], {axis: {"datum": at}}, strokeDash=[4, 3])
+        for halo in palette.halos:
+            yield mark("text", [{"text": text}], {axis: {"datum": at}, "text": {"field": "text"}}, baseline="bottom",
+                       **aside, **halo)  # fmt: skip
 
 
 def is_crowded(front: Front, quantity: str) -> bool:
@@ -203,10 +236,11 @@ def draw_front_rows(
     titles = {"title": "variant", "verdict": "verdict", "stands": "stands", "said y": words_for(first)}
     return layers(
         [
-            None if base is None else mark("rule", [{}], {"x": {"datum": base.values[first].mean}}, strokeDash=[4, 3]),
+            None if base is None else mark("rule", [{}], {"x": {"datum": base.values[first].mean}}),
+            *_limit_marks(_limits(front, x["scale"]["domain"]), "x", palette),
             mark("rule", ends, {"x": {**x, "field": "y low"}, "x2": {"field": "y high"}, "y": y,
-                                **by_look("verdict", looks, "color")}, strokeWidth=2, clip=True),
-            *_points(rows, {"x": x, "y": y}, looks, titles, palette),
+                                **_legend(looks, "color", width=width)}, strokeWidth=2, clip=True),
+            *_points(rows, {"x": x, "y": y}, looks, titles, palette, width),
         ],
         step * len(rows),
     )  # fmt: skip
@@ -214,7 +248,7 @@ def draw_front_rows(
 
 def _labels(
     rows: Sequence[Spec], corners: Sequence[Spec], x: Spec, y: Spec, labels: Mapping[str, str], palette: Palette,
-    width: float,
+    width: float, limits: Sequence[tuple[float, str]],
 ) -> Iterator[Spec]:  # fmt: skip
     """Labels beside points, towards the middle, where neither the front nor another label is, with a line to each."""
     (left, right), (bottom, top) = x["scale"]["domain"], y["scale"]["domain"]
@@ -224,6 +258,11 @@ def _labels(
         for a, b in pairwise(corners)
     ]
     taken += [(row["x"] - letter, row["y"] - line / 2, row["x"] + letter, row["y"] + line / 2) for row in rows]
+    for at, text in limits:
+        middle, half = (left + right) / 2, len(text) * letter / 2
+        taken += [(left, at - line / 4, right, at + line / 4), (middle - half, at, middle + half, at + line)]
+    bars = [(row["x"] - letter / 2, row["y low"], row["x"] + letter / 2, row["y high"])
+            for row in rows if row["y low"] is not None]  # fmt: skip
     put: dict[str, list[Spec]] = {"left": [], "right": []}
     for row in sorted((row for row in rows if row["variant"] in labels), key=lambda row: float(row["y"])):
         align = "left" if 2 * row["x"] < left + right else "right"
@@ -233,14 +272,16 @@ def _labels(
         ends = sorted((beside, beside + (len(label) if align == "left" else -len(label)) * letter))
         steps = sorted(range(-4 * len(rows), 4 * len(rows) + 1), key=abs)
         boxes = [(ends[0], at, ends[1], at + line) for at in (row["y"] + step * line / 2 for step in steps)]
-        box = next((one for one in boxes if bottom <= one[1] and one[3] <= top and not _hits(one, taken)), boxes[0])
+        free = [one for one in boxes if bottom <= one[1] and one[3] <= top and not _hits(one, taken)]
+        clear = (one for one in free if not _hits(one, bars) and abs(one[1] - row["y"]) <= MOST_AWAY * line)
+        box = next(clear, (free or boxes)[0])
         taken.append(box)
         put[align].append({"x": row["x"], "y": row["y"], "label": label, "beside": beside, "place": box[1]})
     beside, place = {**x, "field": "beside"}, {**y, "field": "place"}
     for align, told in put.items():
         if told:
             yield mark("rule", told, {"x": x, "y": y, "x2": {"field": "beside"}, "y2": {"field": "place"}},
-                       color=palette.grey, strokeWidth=1.5)  # fmt: skip
+                       color=palette.grey, opacity=0.6)  # fmt: skip
             for halo in palette.halos:
                 yield mark("text", told, {"x": beside, "y": place, "text": {"field": "label"}}, align=align,
                            baseline="bottom", dy=-1, **halo)  # fmt: skip
