@@ -190,7 +190,7 @@ def fairness_lines(tuning: Tuning | None, matching: MatchedBudgets, metric: str)
     lines = []
     if tuning is not None and tuning.before:
         lines.append(
-            f"Tuned for each variant before this study: {' and '.join(tuning.before)}; the space has the values."
+            f"Tuned for each variant before this study: {' and '.join(tuning.before)}, to the values in the space."
         )
     if tuning is not None and len(tuning.before) < len(tuning.grid):
         grids = " and ".join(

@@ -153,7 +153,7 @@ def test_what_stages_add_to_a_training_is_said_where_it_matters(axis: str, ours:
 def test_what_was_tuned_before_the_study_is_distinguished_from_what_it_tunes() -> None:
     of = {"baseline": Tuned({"lr": 1, "wd": 2}, (), ())}
     (line,) = fairness_lines(Tuning({"lr": [1, 2]}, (), of, before=("lr",)), STEPS, "val_loss")
-    assert line == "Tuned for each variant before this study: lr; the space has the values."
+    assert line == "Tuned for each variant before this study: lr, to the values in the space."
     both = fairness_lines(Tuning({"lr": [1, 2], "wd": [2, 3]}, (1000,), of, before=("lr",)), STEPS, "val_loss")
     assert both[0] == line
     assert "wd over 2, 3" in both[1]

@@ -40,6 +40,7 @@ from ablate.render.figures.style import (
     omission,
     panels,
     spread,
+    themed,
     with_equal_decimals,
     wrapped,
 )
@@ -136,6 +137,16 @@ def loss_panels(findings: Findings, palette: Palette, width: float, axis: _Axis)
         panel = titles[row.name] + diverged
         rows += [*_points("baseline", baseline, {"panel": panel}), *_points("variant", one, {"panel": panel})]
     return panels(_band_marks(None, {"x": x, "y": y}, looks, legend=False), rows, width=width)
+
+
+def beside_baseline(findings: Findings, variant: str, palette: Palette) -> Spec | None:
+    """The curves of the baseline and of one variant in one small panel; None where one of them has none."""
+    names, titles = (findings.report.baseline.name, variant), findings.report.titles
+    bands = {titles[name]: _mean_curve(findings, name, AXES["loss_steps"]) for name in names}
+    if len(bands) < len(names) or not all(one.mean for one in bands.values()):
+        return None
+    looks = dict(zip(bands, (palette.baseline(), palette.look(0)), strict=True))
+    return themed(draw_bands(bands, looks, palette, ("steps", "validation loss"), height=215) | {"width": 420}, palette)
 
 
 def late(bands: Mapping[str, Band]) -> dict[str, Band]:

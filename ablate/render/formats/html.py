@@ -698,7 +698,7 @@ def _picture(block: Picture, findings: Findings | None) -> str:
     drawn = ""
     for of, width in WIDTHS.items():
         svg = save(draw(block.name, findings, Palette(), width), "svg").decode()
-        drawn += f'<div class="{of}">{in_variables(_inline(svg, f"{of}-{own}"))}</div>\n'
+        drawn += f'<div class="{of}">{in_variables(inline(svg, f"{of}-{own}"))}</div>\n'
     told = f'role="img" aria-label="{escape(block.caption)}"'
     return f"<figure {told}>\n{drawn}<figcaption>{prose(block.caption)}</figcaption></figure>"
 
@@ -720,7 +720,7 @@ def data_url(svg: str) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
-def _inline(svg: str, name: str) -> str:
+def inline(svg: str, name: str) -> str:
     """The `<svg>` element alone, with ids that no other picture of the page has: they begin with its name."""
     element = svg[svg.index("<svg") :].strip()
     element = re.sub(r'(?<= id=")(?=[^"])', f"{name}-", element)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from html import escape
@@ -16,10 +17,13 @@ from ablate.analysis.effects import StudyEffects
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
 from ablate.analysis.headline import shows_effects
-from ablate.analysis.numbers import count, percent
+from ablate.analysis.numbers import count, duration, percent
 from ablate.analysis.report import StudyReport
-from ablate.render.blocks import Paragraph
-from ablate.render.document import answer_note, document, effects_note, names_note
+from ablate.extras import missing_packages
+from ablate.render.document import answer_note, effects_note, names_note
+from ablate.render.figures import save
+from ablate.render.figures.curves import beside_baseline
+from ablate.render.figures.style import Palette
 from ablate.render.formats import Format, Place
 from ablate.render.formats.html import (
     ANSWER_STYLE,
@@ -30,6 +34,8 @@ from ablate.render.formats.html import (
     colours,
     data_url,
     effects_table,
+    in_variables,
+    inline,
     page_table,
     rows_of,
 )
@@ -48,7 +54,7 @@ MOST_ROWS = 16
 """Variants in the figure and in the list beside it."""
 MOST_CLAIMS, MOST_EXPLAINED = 6, 13
 MOST_WARNINGS = 2
-"""What limits the answer that the first screen says; the report has all."""
+"""What limits the answer that the first screen says; the last one says the rest."""
 
 _PAGE = (
     HEAD
@@ -67,15 +73,15 @@ h1, h2 {{ margin: 0; line-height: 1.15; overflow-wrap: anywhere; }}
 h1 {{ font-size: {heading}rem; margin-bottom: 1rem; }}
 h2 {{ font-size: 2rem; margin-bottom: 0.4rem; }}
 p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
-.source, .note, footer {{ color: var(--soft); font-size: 1rem; }}
+.source, .note, footer {{ color: var(--soft); font-size: 1.05rem; }}
 .sides {{ display: flex; gap: 2rem; flex: 1; min-height: 0; }}
-.text {{ flex: 1 1 0; min-width: 0; font-size: 1.2rem; }}
-.text.answer {{ align-self: center; }} .cost .text {{ font-size: 1.4rem; }}
+.text {{ flex: 1 1 0; min-width: 0; font-size: 1.2rem; align-self: center; }}
 .warning {{ border-left: 0.3rem solid var(--open); padding-left: 0.8rem; }}
 .blocks {{ display: flex; gap: 1.25rem; align-items: flex-start; justify-content: flex-end;
   align-self: center; flex: none; }}
 .blocks figure {{ margin: 0; }}
-.blocks img {{ width: 100%; }}
+.blocks img, .curves :is(svg, img) {{ width: 100%; height: auto; }}
+.curves {{ flex: 1.3 1 0; min-width: 0; margin: 0; }}
 figcaption {{ font-size: 1rem; text-align: center; }}
 {answer_style}table.answer {{ font-size: {listed}rem; }}
 table.answer th {{ font-size: 1rem; }}
@@ -85,7 +91,7 @@ table.answer :is(svg, .axis) {{ width: {interval:.1f}rem; }}
 table.answer svg {{ height: auto; }}
 table.answer code {{ display: none; }}
 .effects table.answer td.change {{ max-width: none; white-space: normal; }}
-.claims table.answer {{ font-size: {claimed}rem; }}
+.claims table.answer {{ font-size: 1.1rem; }}
 .claims table.answer td {{ height: 3.2rem; }}
 .claims table.answer td.change {{ max-width: none; white-space: normal; }}
 .claims table.answer :is(svg, .axis) {{ width: 15.25rem; }}
@@ -100,7 +106,7 @@ footer p {{ margin: 0 0 0.15rem; }}
 @media screen and (max-width: 700px) {{
   section {{ padding: 1.5rem 1rem; border-bottom: 1px solid var(--rule); }}
   h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.3rem; }}
-  .text, .claims {{ font-size: 1rem; flex: none; }}
+  .text, .curves, .claims {{ font-size: 1rem; flex: none; align-self: auto; }}
   .sides {{ flex-direction: column; }}
   .blocks {{ flex-direction: column; align-items: center; }}
   .blocks figure {{ width: calc(min(100%, 22rem) * var(--share)) !important; }}
@@ -117,10 +123,11 @@ footer p {{ margin: 0 0 0.15rem; }}
   table.answer .interval :is(.axis, img, svg) {{ display: block !important; width: 100% !important; }}
   table.answer .interval :is(img, svg) {{ height: auto; }}
   table.answer th small.narrow, table.answer .wide {{ display: none !important; }}
-  .claims table.answer tr {{ grid-template-columns: 1fr auto; }}
+  .claims table.answer {{ font-size: 0.95rem; }}
+  .claims table.answer tr {{ grid-template-columns: 1fr auto; }} .claims table.answer td {{ height: auto; }}
   .claims th.change {{ display: none; }} .claims th.number {{ grid-column: 1 / -1; }}
   .claims table.answer td.change {{ grid-column: 1 / -1; order: 1; }}
-  .claims table.answer .interval {{ order: 2; }}
+  .claims table.answer .interval {{ order: 2; margin: 0.3rem 0 0.6rem; }}
   .claims table.answer .verdict span {{ display: inline; }}
 }}
 @media screen and (prefers-color-scheme: dark) {{
@@ -150,18 +157,18 @@ def prose(text: str) -> str:
 
 
 def slides(findings: Findings, after: str | None = None) -> str:
-    """The screens: question with blocks and answer, the comparisons, claims if there are any, and what it cost.
+    """The screens: question with blocks and answer, the comparisons, claims if there are any, and what is next.
 
     Args:
         findings: What a study found.
-        after: The variant whose block is drawn beside the baseline's; None: `shown_variant`.
+        after: The variant whose block and curve are drawn beside the baseline's; None: `shown_variant`.
     """
     report = findings.report
     title = report.record.question or report.record.name
-    screens = (_question(report, title, after), _comparisons(report), _claims(report), _cost(findings))
+    screens = (_question(report, title, after), _comparisons(report), _claims(report), _closing(findings, after))
     shown = [screen for screen in screens if screen]
     letters = len(_answer(report)[0])
-    effects, claims = _effects(report), min(len(report.answer.claims), MOST_CLAIMS)
+    effects = _effects(report)
     rows = min(len(rows_of(answer_of(report))), MOST_ROWS) if effects is None else _lines(effects)
     room = min(3.2, 25 / max(1, rows))
     return _PAGE.format(
@@ -169,10 +176,9 @@ def slides(findings: Findings, after: str | None = None) -> str:
         body="\n".join(shown),
         screens=len(shown),
         heading=2.4 if letters < 150 else 1.9 if letters < 180 else 1.5 if letters < 320 else 1.2,
-        listed=1.25 if rows < 8 else 1.15 if rows < 11 else 1.0 if rows < 13 else 0.85,
+        listed=1.25 if rows < 8 else 1.1 if rows < 11 else 1.0 if rows < 13 else 0.85,
         room=f"{room:.2f}",
-        interval=min(17.0, 8.4 * room),
-        claimed=1.15 if claims < 5 else 1.05,
+        interval=min(16.2, 8.4 * room),
         answer_style=ANSWER_STYLE,
         light=colours(dark=False),
         dark=colours(dark=True),
@@ -195,25 +201,30 @@ def shown_variant(report: StudyReport) -> str | None:
     return next((row.name for row in (*judged, *others)), None)
 
 
+def _after(report: StudyReport, after: str | None) -> str | None:
+    """The variant beside the baseline: the one that was chosen, if there is such a one."""
+    return after if any(row.name == after for row in report.variants) else shown_variant(report)
+
+
 def _question(report: StudyReport, title: str, after: str | None) -> str:
     known = {variant.name: variant for variant in report.record.variants}
-    name = after if after in known else shown_variant(report)
+    name = _after(report, after)
     blocks = "" if name is None else _blocks(report, known[report.record.baseline], known[name])
     asked = " · ".join(filter(None, (title, report.record.source)))
     headline, limits = _answer(report)
-    warnings = "".join(f'<p class="warning">{prose(limit)}</p>' for limit in limits)
+    warnings = "".join(f'<p class="warning">{prose(limit)}</p>' for limit in limits[:MOST_WARNINGS])
     names = html_prose(names_note(answer_of(report), headline))
     return (
-        f'<section>\n<div class="sides">\n<div class="text answer"><p class="source">{escape(asked)}</p>\n'
+        f'<section>\n<div class="sides">\n<div class="text"><p class="source">{escape(asked)}</p>\n'
         f"<h1>{prose(headline)}</h1>\n<p>{names}</p>{warnings}</div>\n{blocks}</div>\n</section>"
     )
 
 
 def _answer(report: StudyReport) -> tuple[str, list[str]]:
-    """The headline, and what limits it most."""
+    """The headline, and what limits it, most first."""
     answer = answer_of(report, letters=not shows_effects(report))  # which the rows of effects do not explain
     limits = [line.text for line in answer.trust if line.level != "ok"]
-    return " ".join(answer.headline), limits[:MOST_WARNINGS]
+    return " ".join(answer.headline), limits
 
 
 def _blocks(report: StudyReport, before: VariantRecord, after: VariantRecord) -> str:
@@ -326,23 +337,40 @@ def _claims(report: StudyReport) -> str:
         return ""
     more = len(report.answer.claims) - MOST_CLAIMS
     rest = f'<p class="note">{more} more claims are in the report.</p>' if more > 0 else ""
-    note = "Δ: of the model that a claim is about minus the one that it is compared with, with its 95 % interval; "
-    rest += f'<p class="note">{note}margin {report.margin:g}.</p>'
+    note = "Claims are in the words of the study. Δ: of the model that one is about minus that with which it is "
+    note += "compared, with its 95 % interval. Better or worse is supported only beyond the margin"
+    rest += f'<p class="note">{note} ({report.margin:g}, dashed).</p>'
     title = f"Claims: {answer_of(report).claim_counts}"
     return f'<section class="claims">\n<h2>{title}</h2>\n{claims_table(report, MOST_CLAIMS)}{rest}\n</section>'
 
 
-def _cost(findings: Findings) -> str:
-    report = findings.report
-    sections = {section.title: section.blocks for section in document(findings).sections}
-    about = "Cost" if report.record.judged is None else "Source"
-    cost = [block.text for block in sections[about] if isinstance(block, Paragraph)]
-    fair = fairness_lines(report.evidence.tuning, report.evidence.matching, report.metric)
-    fairness = f'<div class="text"><h2>Fair comparison</h2>{_list(fair[:3])}</div>' if fair else ""
+def _closing(findings: Findings, after: str | None) -> str:
+    """What would settle or extend the answer, beside curves; below, what makes it fair, its cost and where it ran."""
+    report, cost, answer, steps = findings.report, findings.cost, answer_of(findings.report), ""
+    for step in answer.next:
+        typed = f"<br><code>{escape(shlex.join(['ablate', *step.arguments]))}</code>" if step.arguments else ""
+        steps += f"<p>{prose(step.told[0].upper() + step.told[1:])}.{typed}</p>"
+    tokens = "" if cost.tokens is None else f", {count(round(cost.tokens))} tokens"
+    spent = f"{duration(cost.seconds)} of training{tokens}, with what other studies of the store had trained before"
+    told = [line.text for line in answer.trust if line.level == "ok"] or [report.progress.sentence]
+    told += [*_answer(report)[1][MOST_WARNINGS:], *([spent] if report.record.judged is None else [])]
+    fair = fairness_lines(None, report.evidence.matching, report.metric)  # what is trusted says what was tuned
     return (
-        f'<section class="cost">\n<div class="sides"><div class="text"><h2>{about}</h2>{_paragraphs(cost[:1])}</div>'
-        f"{fairness}</div>\n<footer>{_paragraphs(_made(findings))}</footer>\n</section>"
+        f'<section>\n<div class="sides"><div class="text"><h2>What next</h2>{steps}</div>'
+        f"{_curves(findings, after)}</div>\n<footer>{_paragraphs(['; '.join(told) + '.', *fair, *_made(findings)])}"
+        "</footer>\n</section>"
     )
+
+
+def _curves(findings: Findings, after: str | None) -> str:
+    """The curves of the baseline and of the block after; empty where they cannot be drawn or there are none."""
+    name = _after(findings.report, after)
+    drawn = None if name is None or missing_packages("figures") else beside_baseline(findings, name, Palette())
+    if drawn is None:
+        return ""
+    caption = "Validation loss: means over the finished seeds, in bands from the lowest to the highest."
+    svg = in_variables(inline(save(drawn, "svg").decode(), "curves"))
+    return f'<figure class="curves">{svg}<figcaption>{caption}</figcaption></figure>'
 
 
 def _made(findings: Findings) -> list[str]:
@@ -351,20 +379,15 @@ def _made(findings: Findings) -> list[str]:
              for where in findings.environments]  # fmt: skip
     places = {", ".join(filter(None, one)) for one in known}
     commands = {where.command for where in findings.environments} - {""}
-    trials = [line.text for line in answer_of(findings.report).trust if line.level == "ok"]
-    return [text[:240] for text in (*trials, *sorted(places)[:2], *sorted(commands)[:2])]
+    return [text[:240] for text in (*sorted(places)[:2], *sorted(commands)[:2])]
 
 
 def _paragraphs(texts: Iterable[str]) -> str:
     return "".join(f"<p>{prose(text)}</p>" for text in texts)
 
 
-def _list(texts: Iterable[str]) -> str:
-    return "<ul>" + "".join(f"<li>{prose(text)}</li>" for text in texts) + "</ul>"
-
-
 class SlidesFormat(Format):
-    """Screens for a talk in one HTML file that prints as a PDF: question, comparisons, claims, cost."""
+    """Screens for a talk in one HTML file that prints as a PDF: question, comparisons, claims, what is next."""
 
     kind: Literal["slides"] = "slides"
     suffix = "html"
