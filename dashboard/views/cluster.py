@@ -100,7 +100,9 @@ def _idle(status: Status, past: Sequence[Sample]) -> None:
         cells = tuple((one.name, one.question, *rest) for one, *rest in rows)
         plain_table(Grid(titles, (cells,), frozenset({0, 1, 2, 5})), "What ran last", links, steps)
     st.caption("The time of a next step is at the speed of the earlier trials.")
-    link("design", "Design another study")
+    with st.container(horizontal=True):
+        link("studies", "All studies")
+        link("design", "Design another study")
     _machine(past)
 
 
@@ -120,7 +122,7 @@ def _last(one: StudySummary, status: Status) -> tuple[str, str, str, str]:
     else:
         told = f"{NO_STEP}, {re.split('[:;]', step.purpose)[0]}"
     lost = counted((("diverged", one.diverged), ("failed", one.failed), ("pruned", one.pruned)))
-    far = ", ".join([f"{ended(one):,} of {one.planned:,}", *lost])
+    far = ", ".join([f"{ended(one):,} of {one.planned:,}{' trials' * is_narrow()}", *lost])
     return far, ago, duration(sum(load.seconds for load in loads)) if loads else MISSING, told
 
 
@@ -133,8 +135,8 @@ def _machine(past: Sequence[Sample]) -> None:
     with columns[0]:
         loads = [(one.at, one.load) for one in past]
         over = f", {now.load / cores:.1f} times their capacity" * (now.load > cores)
-        means = f"; mean of 5 min {of_5:.1f}, of 15 min {of_15:.1f}"
-        told = f"**Load** {now.load:.1f} on {plural(cores, 'core')}{over}{means}"
+        means = f"; {of_5:.1f} (5 min), {of_15:.1f} (15 min)"
+        told = f"**Load** {now.load:.1f} (1 min) on {plural(cores, 'core')}{over}{means}"
         _use(told, plural(cores, "core"), now.load, cores, loads)
     with columns[1]:
         used = [(one.at, one.used / GIB) for one in past]
