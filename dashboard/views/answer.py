@@ -164,7 +164,7 @@ def _trials_of_effects(study: str) -> None:
             told = "; ".join(f"{of.mean:.3f}" for of in means.values() if of.mean is not None)
             alt = f"Mean {effects.metric} with and without {effects.titles[pair.name]}: {told}"
             chart(partial(draw_means, effects, {pair.name: means}, width=min(page_width(), 480)), "means", alt)
-            st.caption(prose(how_to_read_means(effects)))
+            st.caption(prose(how_to_read_means(effects, means)))
     elif all(setting_means(record, runs, row) for row in effects.main):
         alt = "; ".join(f"{effects.titles[row.name]} {row.estimate:+.3f}" for row in effects.ranked(effects.main))
         trials = trials_by_effect(record, runs, effects)

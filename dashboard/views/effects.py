@@ -162,12 +162,10 @@ def _interactions(study: str) -> None:
     rows = effects.ranked(effects.interactions)
     _headline(study, " ".join(pair_sentences(effects)))
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
-    show_effects(replace(effects, main=()), MOST_ROWS)
     if any(row.aliases for row in rows):
         st.markdown("Each row with *or* is the sum of two pairs: only the combinations left out tell them apart, "
                     "more seeds cannot.")  # fmt: skip
-    if shows_effects(report(study)):
-        show_next_steps(results.answer(study))
+    show_effects(replace(effects, main=()), MOST_ROWS)
     pairs = rows[:MOST_MEANS]
     found = {row.name: setting_means(*results.compared(study), row) for row in pairs}
     means = {name: of for name, of in found.items() if of}
@@ -184,9 +182,11 @@ def _interactions(study: str) -> None:
         draw = partial(draw_means, replace(effects, interactions=tuple(pairs)), means)
         said = "; ".join(f"{effects.titles[row.name]} {row.estimate:+.3g}" for row in pairs if row.name in means)
         st.header("The means of each pair", anchor=False)
-        st.caption(prose(how_to_read_means(effects)))
+        st.caption(prose(how_to_read_means(effects, next(iter(means.values())))))
         chart(partial(draw, width=page_width()), "means", f"Means of pairs of settings, beyond their sum: {said}")
         files |= figure_files(f"{study}_means", draw)
+    if shows_effects(report(study)):
+        show_next_steps(results.answer(study))
     export(files, "interactions")
 
 
@@ -284,7 +284,11 @@ def _parallel(study: str) -> None:
     table = table.drop(columns=same)
     best = best_row(table, study_record)
     across = table.shape[1] - len(_OF_ROWS) <= MOST_ACROSS
-    draw, caption = partial(parallel, table, study_record, best), _parallel_caption(table)
+    named = "best"
+    if results.fresh(study) and best is not None:
+        seeds = sorted(results.runs(study)[table["name"][best]].values(metric))
+        named = f"{'' if is_narrow() else 'best '}on {f'seed {seeds[0]}' if len(seeds) == 1 else 'these seeds'}"
+    draw, caption = partial(parallel, table, study_record, best, best_as=named), _parallel_caption(table)
     show_headline(results.answer(study))
     found = in_common(table, study_record) if varies(study_record) else ""
     if said := " ".join(filter(None, (found, results.which_seeds(study)))):
@@ -359,6 +363,7 @@ def parallel(
     best: int | None,
     palette: Palette,
     *,
+    best_as: str = "best",
     down: bool = False,
     width: float = WIDTH,
 ) -> Spec:
@@ -366,6 +371,7 @@ def parallel(
 
     Args:
         best: The place of the variant that stands out beside the baseline.
+        best_as: What its line ends in.
     """
     shown = table.drop(columns=[*_OF_ROWS])
     metric, direction = study_record.objective["metric"], study_record.objective["direction"]
@@ -387,6 +393,7 @@ def parallel(
         list(table["variant"]),
         wide=marked,
         best=best,
+        best_as=best_as,
         down=down,
         width=width,
         linear=linear,

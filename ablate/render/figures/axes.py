@@ -292,6 +292,7 @@ def draw_parallel(
     *,
     wide: Sequence[int] = (),
     best: int | None = None,
+    best_as: str = "best",
     down: bool = False,
     width: float = WIDTH,
     linear: Collection[str] = (),
@@ -309,6 +310,7 @@ def draw_parallel(
         variants: Their names, shown where the pointer is.
         wide: The places of the variants whose lines are wide, in the colour of text.
         best: The place of another variant whose line is wide, in a colour of its own.
+        best_as: What that line ends in.
         down: Whether the axes lie below each other, as a narrow page has room for, instead of side by side.
         width: Of the figure in pixels.
         linear: Axes that are not logarithmic however far their numbers reach.
@@ -335,7 +337,7 @@ def draw_parallel(
     ]  # fmt: skip
     stand_out = [line for line in (best, *wide) if line is not None]
     last = {"axis": titles[[*columns].index(coloured)]}
-    named = _line_ends(near, columns[coloured], variants, stand_out, width, down=down) if variants else []
+    named = _line_ends(near, columns[coloured], variants, stand_out, width, best_as, down=down) if variants else []
     ends = [end | last for end in named]
     tone = {best: palette.chosen}
     ticks: list[dict[str, Any]] = [
@@ -404,7 +406,7 @@ def draw_parallel(
                 for row, of in enumerate([*others, *([end] for end in ends if end["marked"])])
             ),
         ],
-        STEP_DOWN * len(titles) if down else 360,
+        STEP_DOWN * len(titles) if down else 360 if width >= WIDTH else 300,
     )  # fmt: skip
 
 
@@ -423,21 +425,28 @@ def _beside(tick: Mapping[str, Any], *, down: bool) -> tuple[tuple[str, Any], ..
 
 
 def _line_ends(
-    drawn: Column, column: Column, variants: Sequence[str], marked: Sequence[int], width: float, *, down: bool
+    drawn: Column,
+    column: Column,
+    variants: Sequence[str],
+    marked: Sequence[int],
+    width: float,
+    best_as: str,
+    *,
+    down: bool,
 ) -> list[dict[str, Any]]:
     """The value of each line and its name, moved apart along its axis.
 
-    Where there are many, and on a narrow page, of the marked ones alone: `best` and `baseline`.
+    Where there are many, and on a narrow page, of the marked ones alone: the best one and `baseline`.
     """
     narrow, places = width < WIDTH, positions(drawn)
     few = len(variants) <= MOST_NAMED and not narrow
     lines = [line for line in range(len(variants)) if (few or line in marked) and places[line] is not None]
     values = with_equal_decimals(_numbers([column[line] for line in lines]))
-    short = {line: "best" if at == 0 and len(marked) > 1 else "baseline" for at, line in enumerate(marked)}
+    short = {line: best_as if at == 0 and len(marked) > 1 else "baseline" for at, line in enumerate(marked)}
     room, gap = int(width / 2 / LETTER) - 8, "\n" if narrow and not down else " "
     names = [variants[line] if few else short[line] for line in lines]
     names = [name if len(name) <= room else f"{name[: room - 1]}…" for name in names]
-    moved = spread([places[line] or 0.0 for line in lines], 0.09 if gap == "\n" else 0.04)
+    moved = spread([places[line] or 0.0 for line in lines], 0.1 if gap == "\n" else 0.04)
     return [
         {"at": at, "line": line, "marked": line in marked, "text": f"{value}{gap}{name}"}
         for at, line, value, name in zip(moved, lines, values, names, strict=True)

@@ -234,10 +234,8 @@ def draw_means(
     ends += [(means[row.name][True, True].mean or 0.0) - row.estimate for row in shown]
     known = [end for end in ends if end is not None]
     room = 0.04 * (max(known) - min(known)) or 1.0
-    alike = len(shown) > 1 and effects.removes(*shown)  # so that one legend is that of all
     for row in effects.ranked(shown):
         first, second = (settings_in_words(name) for name in effects.titles[row.name].split(" × "))
-        second = ("with the second part", "without it") if alike else second
         of = means[row.name]
         rows: list[Spec] = [
             {"x": first[active[0]], "line": second[active[1]], "mean": one.mean, "low": one.low, "high": one.high}
@@ -253,8 +251,9 @@ def draw_means(
         y = number(
             "mean", f"mean {effects.metric}", domain=(min(known) - room, max(known) + room), axis={"tickCount": 5}
         )
+        size = {"width": width / columns - 55, "height": 190 if columns > 1 else 150}
         legend: Spec = {
-            "columns": 3 if alike else 1,
+            "columns": 2 if 70 + 9.5 * max(map(len, second)) < size["width"] else 1,
             "orient": "top",
             "symbolType": "stroke",
             "symbolSize": 300,
@@ -284,11 +283,10 @@ def draw_means(
                     for text, align, side in zip(texts, ("right", "left"), (-1, 1), strict=True)
                 ]  # fmt: skip
         drawn.append(mark("point", added, {"x": x, "y": y}, size=55, filled=False, color=palette.ink, xOffset=DODGE))
-        size = {"width": width / columns - 55, "height": 190 if columns > 1 else 150}
         look = {"subtitleFont": FONT, "subtitleFontSize": 11, "subtitleColor": palette.ink, "offset": 8}
         title = {"text": effects.parts(row.name), "subtitle": below, **look, **PANEL_TITLE}
         panels.append({"title": title, **size, "layer": drawn})
-    resolved = dict.fromkeys(("color", "strokeDash"), "shared" if alike else "independent")
+    resolved = dict.fromkeys(("color", "strokeDash"), "independent")
     return {"concat": panels, "columns": columns, "spacing": 28, "resolve": {"scale": resolved, "legend": resolved}}
 
 
@@ -406,13 +404,14 @@ def _signed(row: EffectRow, effects: StudyEffects) -> str:
     return fixed(row.estimate, decimals_for(effects.margin, []), sign=True)
 
 
-def how_to_read_means(effects: StudyEffects) -> str:
-    """What the panels of means are, in sentences."""
+def how_to_read_means(effects: StudyEffects, means: Mapping[tuple[bool, ...], Interval]) -> str:
+    """What the panels of means, such as these, are, in sentences."""
+    seeds = max(one.n for one in means.values())
     return (
-        "Parallel lines: no interaction. Dotted: where the second line would end if the two changes only added up; "
-        f"from there to its point is the Δ. Points: mean {effects.metric}"
+        "Parallel lines: no interaction. Ring: where the pink point would be if the two changes only added up; Δ: pink "
+        f"minus ring. Points: mean {effects.metric}"
         + " over the other switches" * (len(effects.main) > 2)
-        + ", with 95 % intervals over seeds."
+        + f", with 95 % intervals over {plural(seeds, 'seed')}."
     )
 
 
