@@ -281,7 +281,7 @@ def _labels(
     for align, told in put.items():
         if told:
             yield mark("rule", told, {"x": x, "y": y, "x2": {"field": "beside"}, "y2": {"field": "place"}},
-                       color=palette.grey, opacity=0.6)  # fmt: skip
+                       color=palette.grey)  # fmt: skip
             for halo in palette.halos:
                 yield mark("text", told, {"x": beside, "y": place, "text": {"field": "label"}}, align=align,
                            baseline="bottom", dy=-1, **halo)  # fmt: skip
