@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -16,10 +15,9 @@ import streamlit as st
 
 from ablate.analysis.answer_rows import answer_sentence
 from ablate.analysis.changes import part_value, part_words, variant_titles
-from ablate.analysis.curves import Axis, Band, Loss, band, band_at, heights, line
+from ablate.analysis.curves import Axis, Band, Loss, band, band_at, line
 from ablate.analysis.diff import differences
-from ablate.analysis.numbers import MISSING, fixed, listed
-from ablate.analysis.rows import VariantRow
+from ablate.analysis.numbers import MISSING, listed
 from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands, outliers, what_is_cut
 from ablate.render.figures.style import Palette, Spec, with_equal_decimals
@@ -59,8 +57,8 @@ ENTRY = Entry("Across studies", ":material/stacked_line_chart:", "All studies", 
 
 BETWEEN = " / "
 """Separator between a study and its variant, in the address."""
-FIRST, FEW, LEAST = 3, 6, 3
-"""Variants that are drawn by default, up to how many a wide table stands above, and how many can have a far one."""
+FIRST, FEW = 3, 6
+"""Variants that are drawn by default, and up to how many a wide table stands above."""
 MOST, MOST_COLUMNS = 24, 4
 """Variants that are drawn, and settings that differ which stand beside them."""
 
@@ -105,7 +103,8 @@ def show() -> None:
         return
     current = (location(), st.session_state.get(STUDY))
     first = next((label for label, (at, study) in known.items() if (stores()[at], study) == current), next(iter(known)))
-    with st.popover("Choose studies and variants", icon=":material/tune:"):
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    with row.popover("Choose studies and variants", icon=":material/tune:"):
         chosen = st.multiselect("Studies", list(known), [first], key="studies", bind="query-params")
         places = {label: place for label, place in known.items() if label in chosen}
         ranks = {
@@ -122,9 +121,9 @@ def show() -> None:
         of_each = sorted(comparable, key=ranks.__getitem__)[:FIRST]  # of every study that was chosen
         box = partial(st.multiselect, max_selections=MOST)
         sides = choose_in_words(box, "Variants", "sides", options, of_each, _titles(places))
-        row = st.container(horizontal=True, vertical_alignment="bottom")
-        axis, loss = choose_axis_and_loss(row)
-        log_x = row.toggle("Log x", key="logx", bind="query-params")
+        row = st.container(horizontal=True, vertical_alignment="bottom") if is_narrow() else row
+    axis, loss = choose_axis_and_loss(row)
+    log_x = row.toggle("Log x", key="logx", bind="query-params")
     drawn, evidence = [], []
     for side in sides:
         label, _, variant = side.partition(BETWEEN)
@@ -136,7 +135,7 @@ def show() -> None:
             evidence.append(f"[{escape(drawn[-1].name)}]({address('answer', **where)})")
     if found := finding(drawn, axis, loss):
         st.markdown(f"**{prose(found)}**")
-    _draw(drawn, axis, loss, evidence, log_x=log_x)
+    _draw(drawn, axis, loss, evidence, several=len(places) > 1, log_x=log_x)
 
 
 def _everywhere() -> dict[str, tuple[str, str]]:
@@ -187,20 +186,8 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
         f"{title} ({label})" if label else title, band([one for one in lines if one.x], "range"),
         frozenset(trial.data_fingerprint for trial in done.values()), said, str(task.get("data", "")),
         frozenset(trial.steps for trial in done.values()), frozenset(trial.tokens for trial in done.values()), spec,
-        known.parameters, _judged(row, study_record.objective["metric"]),
-        variant == study_record.baseline,
+        known.parameters, "" if row is None else answer_sentence(row), variant == study_record.baseline,
     )  # fmt: skip
-
-
-def _judged(row: VariantRow | None, metric: str) -> str:
-    """The verdict on a variant with its mean difference: `must stay: +1.05 validation loss from its baseline, ...`."""
-    verdict, gap = ("", None) if row is None else (answer_sentence(row), row.difference)
-    if not verdict or gap is None or gap.difference is None:
-        return verdict
-    word, _, reason = verdict.partition(": ")
-    what = "validation loss" if metric == "val_loss" else metric
-    size = f"{fixed(gap.difference, 3, sign=True)} {what} from its baseline"
-    return f"{word}: {', '.join(filter(None, (size, reason)))}"
 
 
 def differing(sides: list[DrawnVariant]) -> str:
@@ -231,7 +218,7 @@ def finding(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> str:
     values = with_equal_decimals([first, second])
     last = ", the last that all reach" * any(side.band.x[-1] > at for side in known)
     judged = [side for side in known if side.verdict] if len(known) <= FIRST else []
-    said = [f"{side.name}: {re.sub('^(must stay|can go): ', '', side.verdict)}." for side in judged]
+    said = [f"{side.name}, in its study: {re.sub('^(must stay|can go): ', '', side.verdict)}." for side in judged]
     verdictless = {side.name for side in known if not side.verdict}
     beside = sorted(one for one in there if one[-1] in verdictless)
     if judged and len(beside) > 1:
@@ -275,8 +262,8 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
 
     def beside_lowest(side: DrawnVariant) -> str:
         there = None if best is None or at is None or side is sides[0] else band_at(side.band, at)
-        if best is None or there is None:
-            return "lowest" if best is not None else ""
+        if best is None or there is None or side.verdict:  # which has the distance that is judged
+            return "lowest" if best is not None and side is sides[0] else MISSING
         return f"{there[0] - best[0]:+.3f}{', seeds overlap' * (there[1] <= best[2])}"
 
     found = pd.DataFrame(
@@ -286,7 +273,9 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
                 ends
             ),
             "distance to the lowest": [*map(beside_lowest, sides)],
-            "verdict in its study": [side.verdict or MISSING for side in sides],
+            "verdict in its study": [
+                (side.verdict if len(sides) > FIRST else _word(side)) or MISSING for side in sides
+            ],
             "seeds": [f"{side.band.n}" for side in sides],
             "task": [side.task for side in sides],
             "data": [f"{side.corpus} (hash {', '.join(sorted(mark[:8] for mark in side.data))})" for side in sides],
@@ -304,6 +293,11 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
     return found[kept]
 
 
+def _word(side: DrawnVariant) -> str:
+    """Its verdict without the reason, which the headline has where variants are few."""
+    return side.verdict.partition(":")[0]
+
+
 def settings(sides: list[DrawnVariant]) -> pd.DataFrame:
     """The settings that all of these variants have and that differ, a row for each, without task and steps."""
     found = [
@@ -318,16 +312,14 @@ def settings(sides: list[DrawnVariant]) -> pd.DataFrame:
 
 
 def far_from_others(bands: Mapping[str, Band]) -> list[str]:
-    """The few bands beside which the others would be flat: they end beyond twice the axis that the others need."""
+    """The few bands that end far from the others, beside which these would be flat."""
     found = outliers(bands)
-    for name, one in bands.items() if len(bands) == LEAST else ():
-        low, high = heights(other for of, other in bands.items() if of != name) or (-math.inf, math.inf)
-        if not 2 * low - high <= one.mean[-1] <= 2 * high - low:
-            found.append(name)
     return found if len(found) < len(bands) - 1 else []
 
 
-def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, evidence: list[str], *, log_x: bool) -> None:
+def _draw(
+    sides: list[DrawnVariant], axis: Axis, loss: Loss, evidence: list[str], *, several: bool, log_x: bool
+) -> None:
     known = [side for side in sides if side.band.mean]
     if not known:
         st.info("None of these has a finished trial with a curve yet.")
@@ -340,10 +332,9 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, evidence: list[str]
     below = is_narrow() or len(known) > FEW
     with places[below]:
         show_grid(grid_of_texts(conditions(known, axis, loss)), "What each variant reaches and what differs")
-        if evidence:
-            st.markdown(f"Evidence: {', '.join(evidence)}")
-
-    ends = "; ".join(f"{side.name} ends at {side.band.mean[-1]:.4g}" for side in known)
+        next_ = f"Next: a verdict across studies needs one with both, paired by seed: [design it]({address('design')})."
+        found = f"Evidence: {', '.join(evidence)}. " if evidence else ""
+        st.markdown(f"{found}{next_ * (several and not why)}")
 
     def draw(palette: Palette) -> Spec:
         numbers = {kind: itertools.count() for kind in (False, True)}

@@ -318,7 +318,7 @@ def draw_bands(
     ]
     alone = [{**row, "name": lines[str(row["name"])]} for row in singles]
     named = named and limits is not None and len(bands) <= MOST_ENDS
-    parts = [*_band_marks(rows, {"x": x, "y": y}, shown, legend=not named)]
+    parts = [*_band_marks(rows, {"x": x, "y": y}, shown, legend=not named, symbolStrokeWidth=0)]  # of dashes
     if stepped:
         parts = [mark("line", rows, parts[1]["encoding"], strokeWidth=1.8, interpolate="step-after")]
     target = len(parts) - 1

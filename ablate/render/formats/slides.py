@@ -86,8 +86,8 @@ figcaption {{ font-size: 1rem; text-align: center; }}
 {answer_style}table.answer {{ font-size: {listed}rem; }}
 table.answer th {{ font-size: 1rem; }}
 table.answer td {{ height: {room}rem; }}
-table.answer td.change {{ max-width: 24rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }}
-table.answer :is(svg, .axis) {{ width: {interval:.1f}rem; }}
+table.answer td.change {{ max-width: 21rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }}
+table.answer :is(svg, .axis) {{ width: {interval:.1f}rem; font-size: 0.85rem; }}
 table.answer svg {{ height: auto; }}
 table.answer code {{ display: none; }}
 .effects table.answer td.change {{ max-width: none; white-space: normal; }}
