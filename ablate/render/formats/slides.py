@@ -94,7 +94,7 @@ table.answer code {{ display: none; }}
 .claims table.answer {{ font-size: 1.1rem; }}
 .claims table.answer td {{ height: 3.2rem; }}
 .claims table.answer td.change {{ max-width: none; white-space: normal; }}
-.claims table.answer :is(svg, .axis) {{ width: 15.25rem; }}
+.claims table.answer :is(svg, .axis) {{ width: 15.25rem; font-size: 1rem; }}
 .claims table.answer td.change small {{ display: block; font-size: 0.9em; }}
 code {{ font-size: 0.9em; }}
 footer {{ margin-top: auto; border-top: 1px solid var(--rule); padding-top: 0.5rem; }}
@@ -339,7 +339,7 @@ def _claims(report: StudyReport) -> str:
     rest = f'<p class="note">{more} more claims are in the report.</p>' if more > 0 else ""
     note = "Claims are in the words of the study. Δ: of the model that one is about minus that with which it is "
     note += "compared, with its 95 % interval. Better or worse is supported only beyond the margin"
-    rest += f'<p class="note">{note} ({report.margin:g}, dashed).</p>'
+    rest += f'<p class="note">{note} ({report.margin:g}, dashed), or the one that a claim names.</p>'
     title = f"Claims: {answer_of(report).claim_counts}"
     return f'<section class="claims">\n<h2>{title}</h2>\n{claims_table(report, MOST_CLAIMS)}{rest}\n</section>'
 
