@@ -188,7 +188,7 @@ def test_the_front_is_that_of_the_report_and_a_point_shows_its_block(
         [point["values"]["val_loss"]["mean"] for point in points], rel=1e-9
     )
     told = set(page.main.locator(".mark-text.role-mark text").all_text_contents())
-    assert told == set(named), "each point has its name beside it"
+    assert told == {*named, "baseline + margin 0.05"}, "each point has its name beside it"
     mark = page.main.locator(".mark-symbol.role-mark path").last
     mark.click(force=True)
     page.tab.wait_for_url("**variant=*")
