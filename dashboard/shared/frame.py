@@ -116,7 +116,6 @@ ul.claims { list-style: none; margin: 0; padding: 0; }
 ul.claims li { padding: 0.45rem 0; margin: 0; border-top: 1px solid rgba(128, 140, 155, 0.35); }
 ul.claims summary { cursor: pointer; margin-left: 1rem; list-style-position: outside; }
 ul.claims b { font-weight: 600; font-size: 0.8rem; padding: 0.1rem 0.4rem; margin-right: 0.25rem; border-radius: 0.3rem;
-    background: color-mix(in srgb, currentColor 5%, transparent);
     border: 1px solid; }
 ul.claims a { color: var(--link); }
 ul.claims summary small { opacity: 0.8; }

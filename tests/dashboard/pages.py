@@ -214,7 +214,8 @@ class Page:
 
     def check_contrast(self) -> None:
         """All text of the page contrasts with its background."""
-        assert self.tab.evaluate(PALE) == {}
+        pale = self.tab.evaluate(PALE)
+        assert pale == {}, pale
 
 
 def unhurried() -> None:
