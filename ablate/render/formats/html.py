@@ -473,7 +473,7 @@ def claims_table(report: StudyReport, most: int) -> str:
     """
     metric, worse = str(report.record.objective["metric"]), 1 if report.direction == "minimize" else -1
     claims = report.answer.claims[:most]
-    found = [str(claim.evidence["metric"]) for claim in claims if "difference" in claim.evidence]
+    found = [str(one.evidence["metric"]) for one in claims if {"difference", "metric"} <= one.evidence.keys()]
     metric = metric if metric in found or not found else mode(found)
     spans = [
         Span(*map(claim.evidence.get, ("difference", "low", "high")))
