@@ -304,16 +304,21 @@ def compared_rows(report: StudyReport) -> list[VariantRow]:
 
 
 def removed_settings(rows: Iterable[VariantRow], record: StudyRecord) -> dict[str, frozenset[tuple[str, str]]]:
-    """What each variant that only removes parts changes, as `changed_settings`."""
-    return {row.name: changed_settings(row.name, record) for row in rows if row.change.only_removes}
+    """The `changed_settings` of the variants that only remove parts."""
+    return changed_settings((row.name for row in rows if row.change.only_removes), record)
 
 
-def changed_settings(name: str, record: StudyRecord) -> frozenset[tuple[str, str]]:
-    """What a variant changes in the spec of its baseline, beside what was tuned: paths with their values."""
-    specs, tuned = {variant.name: variant.spec for variant in record.variants}, tuned_paths(record)
-    old, new = leaves(specs[baselines_of(record)[name]]), leaves(specs[name])
-    differing = (path for path in {**old, **new} if old.get(path) not in (new.get(path), {}))
-    return frozenset((path, repr(new.get(path))) for path in differing if path not in tuned)
+def changed_settings(names: Iterable[str], record: StudyRecord) -> dict[str, frozenset[tuple[str, str]]]:
+    """What each of these variants changes in the spec of its baseline, beside what was tuned: paths with values."""
+    specs = {variant.name: variant.spec for variant in record.variants}
+    baselines, tuned = baselines_of(record), tuned_paths(record)
+
+    def changes(name: str) -> frozenset[tuple[str, str]]:
+        old, new = leaves(specs[baselines[name]]), leaves(specs[name])
+        differing = (path for path in {**old, **new} if old.get(path) not in (new.get(path), {}))
+        return frozenset((path, repr(new.get(path))) for path in differing if path not in tuned)
+
+    return {name: changes(name) for name in names}
 
 
 def tuned_paths(record: StudyRecord) -> frozenset[str]:

@@ -567,9 +567,8 @@ def _smallest(rows: Rows, report: StudyReport, detail: Detail) -> str:
 
 def _needed_but_gone(smallest: AnswerRow, needed: Sequence[AnswerRow], record: StudyRecord) -> list[str]:
     """The parts that must stay if nothing else changes, and that a variant with further changes does without."""
-    own = changed_settings(smallest.variant, record)
-    alone = {row.label: changed_settings(row.variant, record) for row in needed}
-    return [part for part, changed in alone.items() if changed and changed < own]
+    changed = changed_settings((row.variant for row in (smallest, *needed)), record)
+    return [row.label for row in needed if frozenset() < changed[row.variant] < changed[smallest.variant]]
 
 
 def _kept(smallest: AnswerRow, report: StudyReport) -> list[str]:
