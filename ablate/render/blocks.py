@@ -49,7 +49,7 @@ class Grid:
         groups: Rows of cells; groups are set apart from one another.
         texts: Columns that hold text; all others hold numbers, which are set flush right.
         links: Where the first cell of each row leads; empty: nowhere. Markdown and HTML show links.
-        fold: What HTML calls it where it shows it after a click, as its numbers stand elsewhere; empty: at once.
+        fold: The label under which HTML folds the table; empty: the table is not folded.
     """
 
     titles: tuple[str, ...]

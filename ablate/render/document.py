@@ -43,10 +43,10 @@ from ablate.store.records import Environment, StudyRecord
 MOST_SEEDS, HASH = 8, 12
 """Seeds that are named, and characters of a hash."""
 SIDES = {"difference": " (two-sided)", "verdict": " (one-sided)"}
-"""Columns of the ablation table to which of the 95 % intervals stands in their cells."""
+"""Columns of the ablation table, to the kind of their 95 % intervals."""
 _FOLDER = re.compile(r"(?<![\w.~:/-])/(?:[^\s/]+/)*(?=[^\s/])")
 TRUST = {"ok": "", "except": "Except: ", "weak": "Caution: ", "void": "Void: "}
-"""How sure an answer is to what stands before a line on it."""
+"""Levels of trust in an answer, to the prefix of a sentence on it."""
 SOURCE = "Source"
 """Title of the section on runs that were trained elsewhere."""
 

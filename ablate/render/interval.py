@@ -244,7 +244,7 @@ def seeds_svg(axis: Axis, differences: Sequence[float], *, colour: str, ink: str
     Args:
         colour: Of the circles, as #rrggbb.
         ink: Of the lines at zero and at the margin.
-        ground: Of the rims, by which circles that overlap are told apart.
+        ground: Of the rims, which separate circles that overlap.
     """
     places = [axis.position(axis.worse * one) for one in differences]
     circles = [

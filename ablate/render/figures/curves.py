@@ -74,7 +74,7 @@ class _Axis:
 
 
 LARGE: Spec = {"format": "~s", "labelExpr": "datum.value ? datum.label : '0'"}
-"""Marks of an axis of numbers like 250G."""
+"""The ticks of an axis of large numbers, such as 250G."""
 AXES = {
     "loss_steps": _Axis("steps", "steps", "optimizer steps"),
     "loss_seconds": _Axis("tokens", "seconds of training", "seconds of training, as timed side by side", timed=True),

@@ -124,7 +124,7 @@ class Palette:
         return self.look(1).colour
 
     def shades(self, *, highest: bool = False) -> Spec:
-        """The scale of colours of numbers, of which the lowest or the highest stand out, on either paper."""
+        """The colour scale of a quantity, on which the lowest values stand out, or the highest."""
         colours = _SHADES[self.dark]
         return {"range": [*(reversed(colours) if highest else colours)]}
 
@@ -181,7 +181,7 @@ PAPER = Palette(paper="#ffffff")
 
 
 def tones() -> dict[str, tuple[str, str]]:
-    """Each colour of a light page with itself and what takes its place on a dark one."""
+    """Each colour of a light page to itself and the colour that replaces it on a dark page."""
     both = [
         (of.ink, of.grey, of.faint, of.ground, of.baseline().colour, *(_DARK if of.dark else _LIGHT),
          *(colours[of.dark] for colours, _ in _VERDICTS.values()))

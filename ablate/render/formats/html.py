@@ -107,7 +107,7 @@ BLOCK = "The block of the baseline, with the verdicts on its parts."
 CLOSED = frozenset({"Checks", "Ablation table", "Differences from the baseline", "Fair comparison", "How to reproduce"})
 """Sections that even a wide page shows after a click: what others above them say in another form, or is looked up."""
 LONG = 160
-"""Letters of an answer of which the first sentence alone is its headline."""
+"""Characters of an answer up to which all of it is the headline; of a longer one its first sentence is."""
 WIDTHS = {"page": 800, "phone": 356}
 """Pixels of a figure, on a page those of its text."""
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")

@@ -337,8 +337,8 @@ def _claims(report: StudyReport) -> str:
         return ""
     more = len(report.answer.claims) - MOST_CLAIMS
     rest = f'<p class="note">{more} more claims are in the report.</p>' if more > 0 else ""
-    note = "Claims are in the words of the study. Δ: of the model that one is about minus that with which it is "
-    note += "compared, with its 95 % interval. Better or worse is supported only beyond the margin"
+    note = "Claims are in the words of the study. Δ: the model that a claim is about minus the one that it is "
+    note += "compared with, with its 95 % interval. Better or worse is supported only beyond the margin"
     rest += f'<p class="note">{note} ({report.margin:g}, dashed), or the one that a claim names.</p>'
     title = f"Claims: {answer_of(report).claim_counts}"
     return f'<section class="claims">\n<h2>{title}</h2>\n{claims_table(report, MOST_CLAIMS)}{rest}\n</section>'
@@ -351,7 +351,7 @@ def _closing(findings: Findings, after: str | None) -> str:
         typed = f"<br><code>{escape(shlex.join(['ablate', *step.arguments]))}</code>" if step.arguments else ""
         steps += f"<p>{prose(step.told[0].upper() + step.told[1:])}.{typed}</p>"
     tokens = "" if cost.tokens is None else f", {count(round(cost.tokens))} tokens"
-    spent = f"{duration(cost.seconds)} of training{tokens}, with what other studies of the store had trained before"
+    spent = f"{duration(cost.seconds)} of training{tokens}, shared trials of other studies included"
     told = [line.text for line in answer.trust if line.level == "ok"] or [report.progress.sentence]
     told += [*_answer(report)[1][MOST_WARNINGS:], *([spent] if report.record.judged is None else [])]
     fair = fairness_lines(None, report.evidence.matching, report.metric)  # what is trusted says what was tuned
