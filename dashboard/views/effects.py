@@ -387,18 +387,9 @@ def parallel(
     marked = [place for place, name in enumerate(table["name"]) if name == study_record.baseline]
     linear = linear_axes(study_record)
     return draw_parallel(
-        columns,
-        last,
-        palette,
-        list(table["variant"]),
-        wide=marked,
-        best=best,
-        best_as=best_as,
-        down=down,
-        width=width,
-        linear=linear,
-        highest=direction == "maximize",
-    )
+        columns, last, palette, list(table["variant"]), wide=marked, best=best, best_as=best_as, down=down, width=width,
+        linear=linear, highest=direction == "maximize",
+    )  # fmt: skip
 
 
 def _number(value: object) -> float | None:
