@@ -13,6 +13,7 @@ from ablate.analysis.report_format import Picture
 __all__ = [
     "AnswerGrid",
     "Block",
+    "Cautions",
     "ClaimsGrid",
     "Grid",
     "Items",
@@ -38,6 +39,10 @@ class Items:
     """Short texts, one below the other."""
 
     texts: tuple[str, ...]
+
+
+class Cautions(Items):
+    """What limits an answer most, below its headline."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from ablate.analysis.runs import MOST_SHOWN
 from ablate.render.blocks import (
     AnswerGrid,
     Block,
+    Cautions,
     ClaimsGrid,
     Grid,
     Items,
@@ -47,6 +48,8 @@ SIDES = {"difference": " (two-sided)", "verdict": " (one-sided)"}
 _FOLDER = re.compile(r"(?<![\w.~:/-])/(?:[^\s/]+/)*(?=[^\s/])")
 TRUST = {"ok": "", "except": "Except: ", "weak": "Caution: ", "void": "Void: "}
 """Levels of trust in an answer, to the prefix of a sentence on it."""
+LIMITS = ("weak", "void")
+"""The levels that stand directly below the headline."""
 SOURCE = "Source"
 """Title of the section on runs that were trained elsewhere."""
 
@@ -138,6 +141,9 @@ def document_of_questions(
 def _answer(answer: Answer) -> Iterator[Block]:
     """Headline, one row a variant by verdict, trust, claims, what to do next."""
     yield Paragraph(" ".join(answer.headline))
+    trust = {line: f"{TRUST[line.word]}{line.text}" for line in answer.trust}
+    if limits := tuple(text for line, text in trust.items() if line.word in LIMITS):
+        yield Cautions(limits)
     if answer.groups:
         yield answer_table(answer) if answer.along is None else along_table(answer, answer.along)
         yield Paragraph(answer_note(answer))
@@ -145,9 +151,8 @@ def _answer(answer: Answer) -> Iterator[Block]:
             yield Paragraph(names)
     if answer.scale:
         yield scale_table(answer.scale)
-    trust = tuple(f"{TRUST[line.word]}{line.text}" for line in answer.trust)
     claims = (f"Claims: {answer.claim_counts}",) if answer.claims else ()
-    yield Items(trust + claims)
+    yield Items(tuple(text for line, text in trust.items() if line.word not in LIMITS) + claims)
     for step in answer.next:
         yield (
             Listing(f"{shlex.join(['ablate', *step.arguments])}   # {step.purpose}")

@@ -31,6 +31,7 @@ from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import SELECTED
 from ablate.render.blocks import (
     AnswerGrid,
+    Cautions,
     ClaimsGrid,
     Grid,
     Items,
@@ -41,7 +42,7 @@ from ablate.render.blocks import (
     Section,
     with_code,
 )
-from ablate.render.document import TRUST, document, document_of_questions, effects_note, setup
+from ablate.render.document import document, document_of_questions, effects_note, setup
 from ablate.render.figures import draw, save
 from ablate.render.figures.effects import SIDES
 from ablate.render.figures.path import removal_outcome
@@ -764,10 +765,10 @@ def _answer(section: Section) -> str:
     assert isinstance(headline, Paragraph), "an answer begins with its sentences"
     first, *others = _FIRST.split(headline.text, 1) if len(headline.text) > LONG else [headline.text]
     head = [f'<p class="headline">{prose(first)}</p>', *(f"<p>{prose(said)}</p>" for said in others)]
-    end, trust = next((place, block) for place, block in enumerate(blocks) if isinstance(block, Items))
-    limits = [line for line in trust.texts if line.startswith((TRUST["weak"], TRUST["void"]))]
-    head += [f'<p class="caution">{prose(line)}</p>' for line in limits]
-    blocks[end] = Items(tuple(line for line in trust.texts if line not in limits))
+    if isinstance(limits := blocks[0], Cautions):
+        head += [f'<p class="caution">{prose(text)}</p>' for text in limits.texts]
+        del blocks[0]
+    end = next(place for place, block in enumerate(blocks) if isinstance(block, Items))
     rows = "".join(_write(block, findings) for block in blocks[:end] if isinstance(block, Grid))
     rows += _note([block.text for block in blocks[:end] if isinstance(block, Paragraph)])
     rest = [_write(block, findings) for block in blocks[end:]]

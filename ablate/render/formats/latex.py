@@ -99,7 +99,7 @@ def _paragraph(block: Paragraph, study: str) -> str:
 @_write.register
 def _items(block: Items, study: str) -> str:
     lines = "\n".join(rf"\item {{}}{prose(text)}" for text in block.texts)
-    return f"\\begin{{itemize}}\n{lines}\n\\end{{itemize}}"
+    return f"\\begin{{itemize}}\n{lines}\n\\end{{itemize}}" if lines else ""
 
 
 @_write.register
