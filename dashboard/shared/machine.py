@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
+from pathlib import Path
 from threading import Thread
 
 import psutil
@@ -22,7 +24,8 @@ class Sample:
         at: Seconds since the epoch.
         load: Processes that ran or waited for a core, over the last minute.
         used: Bytes of memory.
-        busiest: The program that used most processor time since the sample before; empty if none is known.
+        busiest: The program that used most processor time since the sample before, with its script but without its
+            other arguments, which may be secret; empty if none is known.
     """
 
     at: float
@@ -39,8 +42,19 @@ def sample() -> Sample:
     memory = psutil.virtual_memory()
     programs = [one.info for one in psutil.process_iter(["pid", "name", "cpu_percent"]) if one.info["cpu_percent"]]
     most = max(programs, key=itemgetter("cpu_percent"), default=None)
-    busiest = f"{most['name']}, process {most['pid']}" if most else ""
+    busiest = f"{program(most['pid'], most['name'])}, process {most['pid']}" if most else ""
     return Sample(time.time(), psutil.getloadavg()[0], memory.total - memory.available, busiest)
+
+
+def program(pid: int, name: str) -> str:
+    """A program by its name and, of an interpreter, the script or module that it runs."""
+    with suppress(psutil.Error):
+        arguments = psutil.Process(pid).cmdline()[1:]
+        if arguments[:1] == ["-m"]:
+            return " ".join((name, *arguments[:2]))
+        if arguments and Path(arguments[0]).suffix in (".py", ".sh"):
+            return f"{name} {Path(arguments[0]).name}"
+    return name
 
 
 def history() -> list[Sample]:

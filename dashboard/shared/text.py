@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import pandas as pd
 
@@ -28,6 +29,15 @@ def one_line(text: str, longest: int = LONG) -> str:
     """The text on one line, without control characters, truncated with an ellipsis if it is long."""
     line = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+def leading_sentences(headline: Sequence[str], longest: int) -> str:
+    """As many sentences of an answer as fit in this many characters, at least the first."""
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", " ".join(headline))
+    lengths = accumulate(len(sentence) + 1 for sentence in sentences)
+    return (
+        " ".join(sentence for sentence, end in zip(sentences, lengths, strict=True) if end <= longest) or sentences[0]
+    )
 
 
 def isolated(shown: str, line: str) -> str:

@@ -96,6 +96,7 @@ class DrawnVariant:
 
 def show() -> None:
     """Draw the page."""
+    above = st.container()
     st.title("Curves across studies", anchor=False)
     known = _everywhere()
     if not known:
@@ -133,9 +134,12 @@ def show() -> None:
         if drawn[-1].verdict:
             where = {STUDY: study, WHY: variant} | ({STORE: at} if len(stores()) > 1 else {})
             evidence.append(f"[{escape(drawn[-1].name)}]({address('answer', **where)})")
+    if several := len(places) > 1:
+        with above:
+            st.caption(f"{listed(f'**{escape(label)}**' for label in places)}: how do their variants compare?")
     if found := finding(drawn, axis, loss):
         st.markdown(f"**{prose(found)}**")
-    _draw(drawn, axis, loss, evidence, several=len(places) > 1, log_x=log_x)
+    _draw(drawn, axis, loss, evidence, several=several, log_x=log_x)
 
 
 def _everywhere() -> dict[str, tuple[str, str]]:

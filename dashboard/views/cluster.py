@@ -38,15 +38,15 @@ from dashboard.shared.results import answer
 from dashboard.shared.running import last_run, step_label, stop_button
 from dashboard.shared.store import LIVE, ended, location, stamp, store, studies, summary
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import escape
+from dashboard.shared.text import escape, leading_sentences
 from dashboard.views import Entry
 
 ENTRY = Entry("Now running", ":material/dns:", "All studies", 140)
 
 UNPLACED, NO_STEP = "waits for a worker", "none"
-MOST_LAST, LEAST_PAST, GIB, LATE = 5, 300.0, 2.0**30, 0.8
+MOST_LAST, LEAST_PAST, GIB, LATE, LONGEST = 5, 60.0, 2.0**30, 0.8, 165
 """Studies that ran last and are shown; seconds of samples of the machine that make a line; the share of a bar from
-which what is said of its mark is at its end."""
+which what is said of its mark is at its end; characters of an answer."""
 
 
 def show() -> None:
@@ -91,14 +91,14 @@ def _idle(status: Status, past: Sequence[Sample]) -> None:
     steps = ["" if step.startswith(NO_STEP) else address("runs", **{STUDY: one.name}) for one, *_, step in rows]
     if is_narrow():
         found = [
-            Card(one.name, link, (one.question, f"{far}, {ago}, trained {time}"), further=(f"Next: {step}", to))
-            for (one, far, ago, time, step), link, to in zip(rows, links, steps, strict=True)
+            Card(one.name, link, (one.question, f"{far}, {ago}"), finding=said, further=(f"Next: {step}", to))
+            for (one, said, far, ago, step), link, to in zip(rows, links, steps, strict=True)
         ]
         cards(found, "What ran last")
     else:
-        titles = ("study", "question", "trials ended", "last ended", "training time", "next step")
+        titles = ("study", "question", "answer", "trials ended", "last ended", "next step")
         cells = tuple((one.name, one.question, *rest) for one, *rest in rows)
-        plain_table(Grid(titles, (cells,), frozenset({0, 1, 2, 5})), "What ran last", links, steps)
+        plain_table(Grid(titles, (cells,), frozenset({0, 1, 2, 3, 5})), "What ran last", links, steps)
     st.caption("The time of a next step is at the speed of the earlier trials.")
     with st.container(horizontal=True):
         link("studies", "All studies")
@@ -107,14 +107,15 @@ def _idle(status: Status, past: Sequence[Sample]) -> None:
 
 
 def _last(one: StudySummary, status: Status) -> tuple[str, str, str, str]:
-    """How far a study is, how long ago its last trial ended, the training time, and what may follow, or why nothing."""
+    """The answer of a study, how far it is, how long ago its last trial ended, and what may follow, or why nothing."""
     loads, _ = workers(location(), one.name, stamp(one.name))
     ends = max((load.ended_at[-1] for load in loads if load.ended_at), default=None)
     ago = MISSING
     if ends is not None:
         hours = round((seconds := (status.at - ends).total_seconds()) / 3600)
         ago = f"{f'{hours:,} h' if hours > 1 else about(seconds)} ago"
-    step = next(iter(answer(one.name).next), None) if ended(one) else None
+    found = answer(one.name) if ended(one) else None
+    step = next(iter(found.next), None) if found else None
     if step is None:
         told = NO_STEP
     elif step.arguments or step.field:
@@ -123,7 +124,7 @@ def _last(one: StudySummary, status: Status) -> tuple[str, str, str, str]:
         told = f"{NO_STEP}, {re.split('[:;]', step.purpose)[0]}"
     lost = counted((("diverged", one.diverged), ("failed", one.failed), ("pruned", one.pruned)))
     far = ", ".join([f"{ended(one):,} of {one.planned:,}{' trials' * is_narrow()}", *lost])
-    return far, ago, duration(sum(load.seconds for load in loads)) if loads else MISSING, told
+    return leading_sentences(found.headline, LONGEST) if found else MISSING, far, ago, told
 
 
 def _machine(past: Sequence[Sample]) -> None:

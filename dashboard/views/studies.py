@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import html
-import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import pandas as pd
@@ -40,7 +38,7 @@ from dashboard.shared.store import (
     studies,
     summary,
 )
-from dashboard.shared.text import escape, prose, wrapping
+from dashboard.shared.text import escape, leading_sentences, prose, wrapping
 from dashboard.views import Entry
 
 ENTRY = Entry("Studies", ":material/list:", "All studies", 120)
@@ -372,7 +370,7 @@ def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[s
         **({"store": at} if len(stores()) > 1 else {}),
         "study": study.name,
         "question": study.question,
-        "answer": " ".join(filter(None, (_briefly(overview.headline, LONGEST - len(notes)) if settled else "", notes))),
+        "answer": f"{leading_sentences(overview.headline, LONGEST - len(notes)) * bool(settled)} {notes}".strip(),
         **_setup(study),
         "margin": overview.margin,
         "trials": study.planned,
@@ -399,15 +397,6 @@ def _setup(study: StudySummary) -> dict[str, object]:
         "parameters": (baseline.parameters or None) if baseline else None,
         "steps": steps if isinstance(steps, int) and steps else None,
     }
-
-
-def _briefly(headline: Sequence[str], longest: int) -> str:
-    """As many sentences of an answer as fit in this many characters, at least the first."""
-    sentences = re.split(r"(?<=\.) (?=[A-Z])", " ".join(headline))
-    lengths = accumulate(len(sentence) + 1 for sentence in sentences)
-    return (
-        " ".join(sentence for sentence, end in zip(sentences, lengths, strict=True) if end <= longest) or sentences[0]
-    )
 
 
 def strip(groups: Sequence[GroupKey], height: int = 34) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +22,7 @@ from ablate.store import (
     TrialState,
     open_store,
 )
+from dashboard.shared.machine import program
 from dashboard.shared.results import _write
 from dashboard.shared.store import every, named_stores
 from dashboard.shared.store import store as opened_store
@@ -189,3 +192,15 @@ def test_the_page_of_an_answer_draws_the_course_of_each_comparison(
     (table,) = [frame.value for frame in app.dataframe if "course" in frame.value]
     assert table["course"].iloc[0] == "-"
     opened_store().close()
+
+
+def test_a_program_is_named_with_its_script_and_without_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "hold.py").write_text("import sys\nprint(flush=True)\nsys.stdin.read()\n")
+    for how, said in ((["hold.py"], "it hold.py"), (["-m", "hold"], "it -m hold"), (["-u", "hold.py"], "it")):
+        command = [sys.executable, *how, "--token=secret"]
+        with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as held:
+            assert held.stdout
+            held.stdout.readline()  # it has its own arguments, no longer those of this process
+            assert program(held.pid, "it") == said
+            held.communicate()
+    assert program(held.pid, "it") == "it", "which has ended"
