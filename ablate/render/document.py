@@ -261,7 +261,7 @@ def effects_note(effects: StudyEffects) -> str:
         said += " Within: it lies within the margin on both sides." * bool(effects.interactions)
     said += " An arrow: further than the axis reaches."
     aliased = any(row.aliases for row in (*effects.main, *effects.interactions))
-    return said + ' "or": the design cannot tell the two apart; the number is of their sum.' * aliased
+    return said + ' "+": the design cannot tell the two apart; the number is of their sum.' * aliased
 
 
 def names_note(answer: Answer, text: str | None = None) -> str:

@@ -163,8 +163,7 @@ def _interactions(study: str) -> None:
     _headline(study, " ".join(pair_sentences(effects)))
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
     if any(row.aliases for row in rows):
-        st.markdown("Each row with *or* is the sum of two pairs: only the combinations left out tell them apart, "
-                    "more seeds cannot.")  # fmt: skip
+        st.markdown("A row is the sum of its pairs: only the combinations left out tell them apart, more seeds cannot.")
     show_effects(replace(effects, main=()), MOST_ROWS)
     pairs = rows[:MOST_MEANS]
     found = {row.name: setting_means(*results.compared(study), row) for row in pairs}

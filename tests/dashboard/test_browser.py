@@ -393,6 +393,8 @@ def test_the_pages_of_a_running_study_are_updated(page: Page, place: Workplace) 
     finally:
         process.terminate()
         wait_for(process)
+        with open_store(place.store) as store:  # other tests expect `tiny` alone
+            store.delete_study("slow")
 
 
 def progress(page: Page) -> str:

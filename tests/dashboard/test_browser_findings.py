@@ -124,14 +124,14 @@ def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, A
     rows.sort(key=lambda shown: min(range(len(told)), key=lambda place: f"{shown}{titles[place]}".index(titles[place])))
     for shown, row in zip(rows, told, strict=True):
         assert f"{row['estimate']:+.2f}"[:4] in shown
-        assert all(f"or {found['titles'][name]}" in shown for name in row["aliases"])
+        assert all(f"+ {found['titles'][name]}" in shown for name in row["aliases"])
     assert any(row["aliases"] for row in told), "a fraction of resolution III has aliases"
     page.main.get_by_text("How to read this").click()
     page.wait_for_text("diverged count as")
     alias = next(found["titles"][name] for row in told for name in row["aliases"])
     page.check_exports(tmp_path, "crossed_effects", "crossed_effects")
     drawn = ElementTree.parse(tmp_path / "crossed_effects.svg").getroot().itertext()
-    assert f"≡ {alias}" in " ".join(drawn), "the figure names what an effect is aliased with"
+    assert f"+ {alias}" in " ".join(drawn), "the figure names what an effect is aliased with"
 
 
 def test_each_view_of_effects_has_an_address(page: Page, said: dict[str, dict[str, Any]], tmp_path: Path) -> None:

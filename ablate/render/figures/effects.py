@@ -87,7 +87,7 @@ def pictures(findings: Findings) -> Iterator[Picture]:
 
 def with_aliases(row: EffectRow, effects: StudyEffects) -> str:
     """An effect with its aliases, in words."""
-    return " ≡ ".join(effects.titles[name] for name in (row.name, *row.aliases))
+    return " + ".join(effects.titles[name] for name in (row.name, *row.aliases))
 
 
 def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS, name: int = NAME) -> Spec:
@@ -100,7 +100,7 @@ def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS,
     split = min(len(effects.main), MOST_ROWS)
     rows = [
         {
-            "name": "\n≡ ".join(wrapped(effects.titles[one], name) for one in (row.name, *row.aliases)),
+            "name": "\n+ ".join(wrapped(effects.titles[one], name) for one in (row.name, *row.aliases)),
             "effect": with_aliases(row, effects),
             "estimate": row.estimate,
             "low": row.low,
@@ -264,7 +264,7 @@ def draw_means(
         beside = [{**rows[1], "line": SUM}, *added]  # from where the second alone is active
         below = [f"{effects.finding(row)}: {_signed(row, effects)} beyond the sum"]
         for name in row.aliases:
-            below += wrapped(f"or {effects.parts(name)}", 60).split("\n")
+            below += wrapped(f"+ {effects.parts(name)}", 60).split("\n")
         drawn = [mark("line", beside, {"x": x, "y": y, **tone}, strokeWidth=1.5, xOffset=DODGE)]
         for line, aside in zip(second, (-DODGE, DODGE), strict=True):
             own = [one for one in rows if one["line"] == line]

@@ -440,7 +440,7 @@ def effects_table(
     def cells(row: EffectRow) -> tuple[str, ...]:
         side, span = effects.finding(row), _span(row)
         drawn = SIDES[side](palette)
-        aliases = "".join(f" <small>or {title(name)}</small>" for name in row.aliases)
+        aliases = "".join(f" <small>+ {title(name)}</small>" for name in row.aliases)
         why = f" <em>{reason}</em>" if (reason := effects.open_because(row)) else ""
         ends, at = interval_words(span.low, span.high, effects.margin, decimals), escape(means.get(row.name, ""))
         below = "; ".join(filter(None, (f"{side}: {ends}", reason, f"mean {at}" * bool(at))))
