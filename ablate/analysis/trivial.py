@@ -274,7 +274,8 @@ def trivial_sentences(standings: Sequence[Standing]) -> Iterator[str]:
     if len(ahead) < len(standings):
         who = f"The other {plural(len(ahead), 'model')} {'beats' if len(ahead) == 1 else 'beat'} {name}"
     else:
-        models = "The model beats" if len(ahead) == 1 else f"All {len(ahead)} models beat"
+        many = {2: "Both"}.get(len(ahead), f"All {len(ahead)}")
+        models = "The model beats" if len(ahead) == 1 else f"{many} models beat"
         of = f"({baseline.metric} {baseline.value:.4g})" if len(values) == 1 else "of its task"
         who = f"{models} {what}{name} {of},"
     each = "" if len(ahead) == 1 else " for each"

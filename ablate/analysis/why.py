@@ -32,7 +32,8 @@ class Why:
         sentence: The verdict with its reason.
         seeds: Seed (or window, or unit of a table) to metric of the variant minus that of the baseline, those that both
             finished.
-        facts: Label to text, in order: the difference, joint validity, course, cost, tuning, what would change it.
+        facts: Label to text, in order: the difference, joint validity, course, cost, tuning, what would change a
+            decided verdict.
     """
 
     row: AnswerRow
@@ -40,6 +41,13 @@ class Why:
     sentence: str
     seeds: Mapping[int, float] | Mapping[str, float]
     facts: dict[str, str]
+
+    @property
+    def words(self) -> str:
+        """The heading of the group and the reason, in one or two sentences."""
+        reason = self.sentence.removeprefix("undecided: ")
+        heading = self.group.partition(":")[0] if self.group.startswith("Undecided") else self.group
+        return f"{heading}. {reason[:1].upper()}{reason[1:]}."
 
 
 def why(report: StudyReport, variant: str) -> Why:
@@ -112,7 +120,8 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
         yield "lost", f"{plural(len(row.failed), 'trial')} failed, {len(row.diverged)} diverged"
     if shown.warning:
         yield "beware", shown.warning
-    yield "changes if", _turns(row, shown, report)
+    if turns := _turns(row, shown, report):
+        yield "changes if", turns
 
 
 def _lengths(row: VariantRow, report: StudyReport) -> Iterator[tuple[str, str]]:
@@ -130,13 +139,11 @@ def _lengths(row: VariantRow, report: StudyReport) -> Iterator[tuple[str, str]]:
 
 
 def _turns(row: VariantRow, shown: AnswerRow, report: StudyReport) -> str:
-    """What would change the verdict."""
+    """What would change the verdict; empty for an undecided one, whose reason says it."""
     if row.verdict is None:
         return "fresh seeds confirm it" if row.chosen else "more of its trials finish"
-    if row.verdict.withheld:
-        return row.verdict.withheld
     if row.verdict.word == "undecided":
-        return row.verdict.reason
+        return ""
     if shown.bound is None:
         return "it trains without divergence"
     size, margin = abs(shown.bound), report.margin

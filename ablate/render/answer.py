@@ -122,7 +122,8 @@ def print_why(why: Why, console: Console) -> None:
     row = why.row
     name = "" if row.variant == row.words else f"  {printable(row.variant)}"
     console.print(Text(printable(row.words), "bold").append(name, "not bold dim"))
-    console.print(Text(printable(f"  {why.group}. {why.sentence}")))
+    for line in wrap(printable(why.words), console.width - 2):
+        console.print(Text(f"  {line}"))
     lines = dict(why.facts)
     if why.seeds:
         lines = {"seeds": "  ".join(f"{seed}: {value:+.3g}" for seed, value in why.seeds.items())} | lines

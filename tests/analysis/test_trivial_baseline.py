@@ -45,7 +45,7 @@ def test_the_best_is_the_best_by_the_objective(metric: str, direction: str, best
     assert (report.evidence.trivial.name, report.evidence.trivial.value) == (best, value)
     assert report.answer.warning_sentences == ()
     assert report.answer.sentences[-1].startswith(
-        f"All 2 models beat the best trivial baseline, {best} ({metric} {value:.4g}), by"
+        f"Both models beat the best trivial baseline, {best} ({metric} {value:.4g}), by"
     )
     plain = study_json(report)["trivial_baselines"]
     assert plain == {"best": best, "metrics": TRIVIAL}

@@ -1,0 +1,125 @@
+"""The whole text of answers to simulated studies, which somebody has read beside what was simulated.
+
+A change of an answer shows as a change of `golden_answers/NAME.md`. `python tests/analysis/test_golden_answers.py`
+writes them; who commits them has read the difference.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path += map(str, Path(__file__).resolve().parents[:3])
+
+import numpy as np
+import pytest
+from designed_study import on_off, run
+from fake_store import FakeStore
+from rich.console import Console
+from test_claim_verdicts import claim, store_with
+from test_numbering import studied as numbered
+from test_read_ladder import loss
+from test_read_ladder import studied as climbing
+from test_read_scaling import studied as budgeted
+from test_read_scaling import swept
+from test_read_schedule import SCHEDULED, store_of
+from test_suite import MEANS, drawn, suite
+from test_target import studied as reaching
+
+from ablate.analysis.answer import answer_of
+from ablate.analysis.findings import read_findings
+from ablate.analysis.why import why
+from ablate.render.answer import answer_text, print_why
+from ablate.render.formats import render_report
+from ablate.store.records import TrialState
+
+GOLDEN = Path(__file__).with_name("golden_answers")
+EFFECTS = {"a": 0.5, "b": 0.02, "c": -0.4, "d": 0.09}
+"""Of each part that is taken away; without `a` and `b` it is 0.3 worse than their sum."""
+DESIGNS: dict[str, dict[str, Any]] = {
+    "leave_one_out": {"seeds": 4},
+    "grid": {"seeds": 2},
+    "fractional": {"resolution": "III", "seeds": 2},
+    "simplify": {"seeds": 3, "beam": 2, "confirm": 3},
+    "sweep": {"path": "model.heads", "values": [1, 2, 4], "seeds": 3},
+    "search": {"sampler": "random", "points": 6, "seeds": 3, "objectives": ["objective", "parameters"]},
+}
+
+
+def designed(kind: str, **options: Any) -> FakeStore:
+    sign = 1 if options.get("direction", "minimize") == "minimize" else -1
+
+    def truth(settings: Mapping[str, str], values: Mapping[str, Any]) -> float | None:
+        off = {name for name, setting in settings.items() if setting == "off"}
+        if kind == "leave_one_out" and "e" in off:
+            return None
+        return 3 + sign * (sum(EFFECTS.get(name, 0.0) for name in off) + 0.3 * ({"a", "b"} <= off)
+                           - values.get("model.heads", 0) / 10)  # fmt: skip
+
+    names = "abcde" if kind == "leave_one_out" else "abc"
+    variants = {"plain": {"a": "off"}} if kind == "sweep" else {}
+    return run({"kind": kind} | DESIGNS[kind], on_off(*names), truth, noise=0.02, variants=variants, **options)
+
+
+def lost_in_a_suite() -> FakeStore:
+    made = suite(drawn(np.random.default_rng(1), MEANS))
+    made.add("linear@task=copy", 1, state=TrialState.FAILED, reason="out of memory")
+    made.add("delta@task=parity", 2, {}, state=TrialState.DIVERGED)
+    return made
+
+
+def claimed() -> FakeStore:
+    """Three variants and a claim of every kind, some true, some false, some that these seeds do not decide."""
+    claims = [claim(expect, id=f"{expect}-{number}") | ({} if number else {"left": "attention", "right": "he"})
+              for expect in ("better", "not_worse", "worse", "equal") for number in (0, 1)]  # fmt: skip
+    ordered = {"id": "o", "order": ["he", "attention", "far"], "expect": "ordered", "margin": 0.01}
+    amount = {"id": "n", "subject": {"variant": "far", "quantity": "val_loss", "over": "attention"}, "expect": 0.3}
+    losses = {"attention": [2.0, 2.1, 1.9, 2.05], "he": [2.12, 2.21, 2.02, 2.16], "far": [2.3, 2.42, 2.18, 2.36]}
+    return store_with([*claims, ordered, amount | {"tolerance": 0.05}], losses)
+
+
+CASES: dict[str, Callable[[], FakeStore]] = {
+    **{kind: lambda kind=kind: designed(kind) for kind in DESIGNS},  # type: ignore[misc]
+    "maximized": lambda: designed("leave_one_out", direction="maximize"),
+    "simplify_begun": lambda: designed("simplify", most=9),
+    "grid_begun": lambda: designed("grid", most=7),
+    "ladder": lambda: climbing(lambda compute: loss(2 * compute)),
+    "ladder_fades": lambda: climbing(lambda compute: loss(compute) - 0.3 * (compute / 1e12) ** -0.8),
+    "ladder_short": lambda: climbing(lambda compute: loss(2 * compute), rungs=2),
+    "budgets": lambda: budgeted(lambda at: 0.1 - 0.02 * at),
+    "swept": lambda: swept({32: 0.0, 64: 0.02, 128: 0.1}),
+    "suite": lambda: suite(drawn(np.random.default_rng(1), MEANS)),
+    "suite_lost": lost_in_a_suite,
+    "looks": lambda: store_of(SCHEDULED, {"start": 3, "max": 8}),
+    "looks_used_up": lambda: store_of({name: one[:4] for name, one in SCHEDULED.items()}, {"start": 3, "max": 4}),
+    "unfinished": lambda: numbered(6, 6, 1, {"seeds": 6}),
+    "extended": lambda: numbered(6, 8, 2, {"seeds": 8}),
+    "claims": claimed,
+    "target": lambda: reaching({"baseline": [900, 950, 920], "fast": [600, 640, 610], "slow": [1500, 1400, 1100]}),
+}
+
+
+def said(made: FakeStore) -> str:
+    """The answer, why each variant has its verdict, and the report without the space."""
+    found = read_findings(made, "a_study")
+    answer, told = answer_of(found.report), StringIO()
+    for row in (row for group in answer.groups for row in group.rows):
+        print_why(why(found.report, row.variant), Console(file=told, width=120))
+    report = str(render_report(found, "md")).partition("\n## How to reproduce")[0]
+    parts = (answer_text(answer, 100), told.getvalue(), report)
+    return "\n\n".join("\n".join(line.rstrip() for line in part.strip().splitlines()) for part in parts) + "\n"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_answer_is_as_it_was_read(name: str) -> None:
+    assert said(CASES[name]()).splitlines() == (GOLDEN / f"{name}.md").read_text().splitlines()
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(exist_ok=True)
+    for name, made in CASES.items():
+        (GOLDEN / f"{name}.md").write_text(said(made()))
