@@ -500,7 +500,7 @@ def _bound(row: AnswerRow, notes: Sequence[str]) -> str:
 
 def _words(row: AnswerRow) -> str:
     """The change without its article, which a table does not need."""
-    return re.sub(r"^([A-Z]: |without )?the ", r"\1", printable(row.label))
+    return re.sub(r"(^|^[A-Z]: |without |\+ )the ", r"\1", printable(row.label))
 
 
 def _parts(answer: Answer) -> str:

@@ -295,6 +295,7 @@ def test_an_order_needs_every_pair_and_one_contrary_pair_refutes_it() -> None:
         return only(store_with([claim("ordered", order=["a", "b", "c"])], losses))
 
     assert ordered(0.2, 0.1).verdict == "supported"
+    assert ordered(0.2, 0.1).variants == ("a", "b", "c"), "the evidence has a list of pairs"
     assert ordered(0.2, 0.01).verdict == "refuted"
     assert ordered(0.2, 0.1, noise=0.2).verdict == "undecided"
     refuted = ordered(0.2, -0.3)

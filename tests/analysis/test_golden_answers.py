@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ if __name__ == "__main__":
 import numpy as np
 import pytest
 from designed_study import on_off, run
-from fake_store import FakeStore
+from fake_store import NOON, FakeStore
 from rich.console import Console
 from test_claim_verdicts import claim, store_with
 from test_numbering import studied as numbered
+from test_read_course import studied as moving
 from test_read_ladder import loss
 from test_read_ladder import studied as climbing
 from test_read_scaling import studied as budgeted
@@ -35,11 +37,12 @@ from ablate.analysis.findings import read_findings
 from ablate.analysis.why import why
 from ablate.render.answer import answer_text, print_why
 from ablate.render.formats import render_report
-from ablate.store.records import TrialState
+from ablate.store.records import Declaration, SpeedTiming, TrialState
 
 GOLDEN = Path(__file__).with_name("golden_answers")
 EFFECTS = {"a": 0.5, "b": 0.02, "c": -0.4, "d": 0.09}
 """Of each part that is taken away; without `a` and `b` it is 0.3 worse than their sum."""
+WORDS = {"a": {"removes": "the skip"}, "b": {"removes": "the norm"}, "c": {"replaces": "ReLU by GELU"}}
 DESIGNS: dict[str, dict[str, Any]] = {
     "leave_one_out": {"seeds": 4},
     "grid": {"seeds": 2},
@@ -61,8 +64,37 @@ def designed(kind: str, **options: Any) -> FakeStore:
                            - values.get("model.heads", 0) / 10)  # fmt: skip
 
     names = "abcde" if kind == "leave_one_out" else "abc"
-    variants = {"plain": {"a": "off"}} if kind == "sweep" else {}
-    return run({"kind": kind} | DESIGNS[kind], on_off(*names), truth, noise=0.02, variants=variants, **options)
+    both = {"a": "off", "b": "off"}
+    variants = {"plain": {"a": "off"}} if kind == "sweep" else {"both": both} if kind == "leave_one_out" else {}
+    made = run({"kind": kind} | DESIGNS[kind], on_off(*names), truth, noise=0.02, variants=variants, **options)
+    switches = {name: {"on": {}, "off": WORDS.get(name, {})} for name in names}
+    made.record = replace(made.record, space=made.record.space | {"switches": switches})
+    return made
+
+
+def with_failures() -> FakeStore:
+    """A trial failed of an undecided variant that keeps three pairs, and three of one that would be as good."""
+    made = designed("leave_one_out")
+    for name, seed in (("d=off", 1), ("b=off", 0), ("b=off", 1), ("b=off", 3)):
+        made.add(name, seed, state=TrialState.FAILED, reason="out of memory")
+    return made
+
+
+def timed() -> FakeStore:
+    """A ladder whose variant needs half the compute, and twice the seconds for a token."""
+    made = climbing(lambda compute: loss(2 * compute))
+    for rung, spread in ((4, 1.0), (5, 3.0)):
+        ours, theirs = (50.0, 50.0 + spread, 50.0 - spread) * 4, (100.0, 99.0, 101.0) * 4
+        made.timed[f"a=off@rung={rung}/0"] = (SpeedTiming(f"hash of baseline@rung={rung}", ours, theirs, "cpu"),)
+    return made
+
+
+def scheduled_later() -> FakeStore:
+    """Three seeds were declared, and after their results a schedule."""
+    made = store_of(SCHEDULED, {"start": 3, "max": 8})
+    before = Declaration(made.record.objective, [], NOON, 9, 3)
+    made.record = replace(made.record, declared_before=(before,))
+    return made
 
 
 def lost_in_a_suite() -> FakeStore:
@@ -94,6 +126,11 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "swept": lambda: swept({32: 0.0, 64: 0.02, 128: 0.1}),
     "suite": lambda: suite(drawn(np.random.default_rng(1), MEANS)),
     "suite_lost": lost_in_a_suite,
+    "failures": with_failures,
+    "ladder_timed": timed,
+    "ladder_open": lambda: climbing(lambda compute: loss(compute / 1.3), margin=loss(1e14 / 1.3) - loss(1e14)),
+    "scheduled_later": scheduled_later,
+    "growing": lambda: moving(lambda step: 0.0002 * step - 0.02),
     "looks": lambda: store_of(SCHEDULED, {"start": 3, "max": 8}),
     "looks_used_up": lambda: store_of({name: one[:4] for name, one in SCHEDULED.items()}, {"start": 3, "max": 4}),
     "unfinished": lambda: numbered(6, 6, 1, {"seeds": 6}),

@@ -18,7 +18,7 @@ from ablate.analysis import read_study
 from ablate.analysis.columns import columns, legend
 from ablate.analysis.runs import read_runs
 from ablate.analysis.search import SAMPLERS, search_words
-from ablate.analysis.slices import depths_of, is_logarithmic, read_slices
+from ablate.analysis.slices import depths_of, is_logarithmic, linear_axes, read_slices
 from ablate.analysis.why import why
 from ablate.designs.search import SamplerName
 from ablate.render.as_json import study_json
@@ -62,6 +62,8 @@ def test_a_search_has_points_that_stand_alone() -> None:
     (found,) = read_slices(made, "a_study")
     assert found.scattered
     assert sum(len(line.points) for line in found.lines) == 9  # where the baseline stands is not known
+    both = design | {"ranges": design["ranges"] | {"training.optimizer.lr": {"low": 1e-4, "high": 0.1, "log": True}}}
+    assert linear_axes(replace(made.record, space={**made.record.space, "design": both})) == {"width"}
     assert set(SAMPLERS) == set(get_args(SamplerName))
     of_switches, of_ranges = "b (on, off); a (on, off); ", "width (8 to 128)."
     for sampler, among in (("random", f"chance from: {of_switches}"), ("cmaes", "CMA-ES from: "), ("other", "")):
