@@ -142,7 +142,7 @@ def in_percent(chance: float) -> str:
     return f"{5 * round(20 * chance)} %"
 
 
-def advised_schedule(n: int, further: int, lost: int = 0) -> SeedSchedule | None:
+def advised_schedule(n: int, further: int, lost: int) -> SeedSchedule | None:
     """The schedule to continue with after `n` seeds if `further` would decide; None if no schedule is that long.
 
     It may use more seeds than one look at the end would, and uses fewer on average.

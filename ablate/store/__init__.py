@@ -22,13 +22,11 @@ from ablate.store.records import (
 )
 
 if TYPE_CHECKING:
-    from ablate.store.leases import Lease
     from ablate.store.store import Store, open_store
 
 __all__ = [
     "CurvePoint",
     "Environment",
-    "Lease",
     "Mark",
     "PlannedTrial",
     "Recording",
@@ -47,5 +45,5 @@ __all__ = [
 # Imported on first use: what only names records needs no SQLAlchemy.
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {"Lease": "ablate.store.leases", "Store": "ablate.store.store", "open_store": "ablate.store.store"},
+    {"Store": "ablate.store.store", "open_store": "ablate.store.store"},
 )

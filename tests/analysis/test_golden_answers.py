@@ -42,6 +42,8 @@ from ablate.store.records import Declaration, SpeedTiming, TrialState
 GOLDEN = Path(__file__).with_name("golden_answers")
 EFFECTS = {"a": 0.5, "b": 0.02, "c": -0.4, "d": 0.09}
 """Of each part that is taken away; without `a` and `b` it is 0.3 worse than their sum."""
+LONG = {name: {"removes": f"the {of} of the attention sub-layer"}
+        for name, of in (("a", "skip"), ("b", "output projection"), ("c", "value projection"))}  # fmt: skip
 WORDS = {"a": {"removes": "the skip"}, "b": {"removes": "the norm"}, "c": {"replaces": "ReLU by GELU"}}
 DESIGNS: dict[str, dict[str, Any]] = {
     "leave_one_out": {"seeds": 4},
@@ -53,7 +55,7 @@ DESIGNS: dict[str, dict[str, Any]] = {
 }
 
 
-def designed(kind: str, **options: Any) -> FakeStore:
+def designed(kind: str, words: Mapping[str, Any] = WORDS, **options: Any) -> FakeStore:
     sign = 1 if options.get("direction", "minimize") == "minimize" else -1
 
     def truth(settings: Mapping[str, str], values: Mapping[str, Any]) -> float | None:
@@ -65,9 +67,15 @@ def designed(kind: str, **options: Any) -> FakeStore:
 
     names = "abcde" if kind == "leave_one_out" else "abc"
     both = {"a": "off", "b": "off"}
-    variants = {"plain": {"a": "off"}} if kind == "sweep" else {"both": both} if kind == "leave_one_out" else {}
+    variants = (
+        {"plain": {"a": "off"}}
+        if kind == "sweep"
+        else {"both": both, "again": {"a": "off"}}
+        if kind == "leave_one_out"
+        else {}
+    )
     made = run({"kind": kind} | DESIGNS[kind], on_off(*names), truth, noise=0.02, variants=variants, **options)
-    switches = {name: {"on": {}, "off": WORDS.get(name, {})} for name in names}
+    switches = {name: {"on": {}, "off": words.get(name, {})} for name in names}
     made.record = replace(made.record, space=made.record.space | {"switches": switches})
     return made
 
@@ -90,10 +98,11 @@ def timed() -> FakeStore:
 
 
 def scheduled_later() -> FakeStore:
-    """Three seeds were declared, and after their results a schedule."""
+    """Three seeds were declared, and after their results a schedule, of which a trial is missing."""
     made = store_of(SCHEDULED, {"start": 3, "max": 8})
     before = Declaration(made.record.objective, [], NOON, 9, 3)
     made.record = replace(made.record, declared_before=(before,))
+    del made.trial_records["near=x/4"]
     return made
 
 
@@ -117,6 +126,7 @@ def claimed() -> FakeStore:
 CASES: dict[str, Callable[[], FakeStore]] = {
     **{kind: lambda kind=kind: designed(kind) for kind in DESIGNS},  # type: ignore[misc]
     "maximized": lambda: designed("leave_one_out", direction="maximize"),
+    "letters": lambda: designed("grid", LONG),
     "simplify_begun": lambda: designed("simplify", most=9),
     "grid_begun": lambda: designed("grid", most=7),
     "ladder": lambda: climbing(lambda compute: loss(2 * compute)),

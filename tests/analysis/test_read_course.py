@@ -11,7 +11,7 @@ import pytest
 from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, VariantRow, read_study
-from ablate.analysis.course import course_cell
+from ablate.analysis.course import course_cell, course_limits
 from ablate.analysis.findings import read_findings
 from ablate.render.as_json import study_json
 from ablate.render.document import ablation_table
@@ -92,6 +92,15 @@ def test_the_course_in_words(gap: Callable[[int], float], word: str, said: str |
         any(one.startswith("Provisional for longer training: the verdict on a=off") for one in report.answer.sentences)
         == moves
     )
+
+
+def test_a_drawing_of_courses_shows_their_second_halves_whole() -> None:
+    _, row = read(studied(lambda step: 0.5 if step < 600 else -0.0002 * step))
+    assert row.course is not None
+    drawn = [end for point in row.course.points[6:] for end in (point.low, point.high) if end is not None]
+    low, high = course_limits([row.course], 0.02)
+    assert low < min(drawn) < -0.23
+    assert 0.03 < high < 0.1, "one and a half margins, and not the early differences"
 
 
 def test_a_larger_metric_may_be_better() -> None:

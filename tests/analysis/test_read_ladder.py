@@ -202,6 +202,11 @@ def test_the_next_rung_is_the_one_that_would_decide() -> None:
     (step,) = next_of(studied(lambda compute: loss(compute / 1.3), margin=gap, noise=0.001))
     assert step.arguments[-1] == "6"  # the gap shrinks, and is clearly within the margin there
     assert step.purpose == "a rung of 3.2 times the compute would decide a=off"
+    noisy = studied(lambda compute: loss(compute / 1.3), margin=gap, noise=0.001)
+    for seed in range(4):
+        value = noisy.trial_records[f"a=off@rung=1/{seed}"].metrics["val_loss"]
+        noisy.add("a=off@rung=1", seed, {"val_loss": value + 0.01 * (-1) ** seed}, flops=1e12)
+    assert [one.arguments[-1] for one in next_of(noisy)] == ["6"], "the noise of the largest rung counts"
     for dial, rungs, after in (("depth", [2, 4, 8], "16"), ("depth", [2, 3, 4], "5"), ("width", [64, 96, 144], "216")):
         (step,) = next_of(studied(lambda compute: loss(2 * compute), rungs=3, design={"dial": dial, "rungs": rungs}))
         assert step.arguments[-1] == after, "rungs go on as the last two do"

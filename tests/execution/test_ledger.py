@@ -84,6 +84,8 @@ def test_points_of_all_running_trials_are_written_together_and_those_of_an_ended
         for point in points:
             ledger.add_point(one, point)
             ledger.add_point(two, point)
+        ledger.add_point(one, points[-1])  # a step that is evaluated again has one point
+        assert ledger._points[one.key] == points
         ledger.add_point(other, points[0])  # it runs nowhere
         curve = tuple(points)
         ledger.end(

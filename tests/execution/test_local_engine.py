@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ablate.execution.environment import this_worker
 from ablate.execution.local import LocalEngine
 from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember, Message, Stop
+from ablate.execution.worker import work
 from ablate.planning.plan import Trial
 from ablate.planning.planner import make_plan
 from ablate.spec.space_fields import ResourcesSpec
@@ -293,6 +294,17 @@ def test_a_worker_that_dies_gives_its_place_and_devices_to_the_next(
     left: list[Any] = [worker.process for worker in engine._workers]
     engine.close()
     assert [process.stopped for process in left] == [["terminate"]] * 3
+
+
+def test_a_worker_whose_driver_is_gone_before_it_sent_settings_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("adopt_modules", "signal.signal"):
+        monkeypatch.setattr(f"ablate.execution.worker.{name}", lambda *given: None)
+    monkeypatch.setattr("os._exit", sys.exit)
+    ours, theirs = Pipe()
+    theirs.close()
+    with pytest.raises(SystemExit) as ended:
+        work(ours)
+    assert ended.value.code == 0
 
 
 @pytest.mark.parametrize("pinned", [True, False])

@@ -99,6 +99,7 @@ def test_a_process_that_never_comes_is_a_lost_rank(folder: Path, monkeypatch: py
     waits = _join(f"file://{folder}/meeting", WorkerSettings(RunOptions(), ("cpu", "cpu")), 0, 1.0)
     with pytest.raises(RankLostError, match="could not connect"), waits:
         pass
+    assert os.environ["GLOO_SOCKET_IFNAME"] in ("lo", "lo0"), "the processes of a trial are on one machine"
 
 
 @pytest.mark.parametrize("shard", [False, True])

@@ -196,6 +196,12 @@ def test_what_cannot_be_extrapolated_is_refused(number: int, seeds: int, times: 
         climb(rungs(law(1.5, 0.5, 0.3), law(1.5, 0.45, 0.3), number=number, seeds=seeds, noise=0.003), times)
 
 
+def test_a_single_seed_on_one_rung_is_refused() -> None:
+    *small, last = rungs(law(1.5, 0.5, 0.3), law(1.5, 0.45, 0.3), number=5, noise=0.003)
+    with pytest.raises(ValueError, match="two seeds"):
+        climb([*small, Rung(last.compute, {0: last.baseline[0]}, {0: last.variant[0]})])
+
+
 @pytest.mark.parametrize(
     ("here", "low", "high", "word"),
     [

@@ -283,7 +283,7 @@ def test_further_seeds_agree_with_statsmodels_and_a_simulation(distance: float, 
     required = TTestPower().solve_power(effect_size=abs(distance) / sd, alpha=0.005, power=0.8, alternative="larger")
     assert n + further == max(n + 1, math.ceil(required))
     rng = np.random.default_rng(5)
-    advised = advised_schedule(n, further)
+    advised = advised_schedule(n, further, lost=0)
     assert advised is not None
     for seeds in (n + further, advised):
         last = seeds if isinstance(seeds, int) else seeds.max

@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import update
 from store_samples import HERE, begin, curve, digest, draft, now, outcome, planned, sql, start, variant
 
-from ablate.store import Lease, Store, TrialState, WorkerRecord, open_store
+from ablate.store import Store, TrialState, WorkerRecord, open_store
 from ablate.store.activity import HEARTBEAT_TIMEOUT
+from ablate.store.leases import Lease
 from ablate.store.records import FailedTrial, RunningTrial
 from ablate.store.tables import leases
 

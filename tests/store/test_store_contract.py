@@ -548,6 +548,8 @@ def test_seeds_that_are_changed_count_as_a_look_once_two_pairs_have_finished(
     assert store.seeds_before("other", later) == []
     declare(later)
     assert store.seeds_before("s", later) == ([3] if seen else [None])
+    pairs = [before.pairs for before in store.study("s").declared_before]
+    assert pairs == [max(min(finished.get("baseline", 0), finished.get(name, 0)) for name in "ab")]
     assert store.seeds_before("s", 20) == ([3, later] if seen else [None])
 
 

@@ -318,7 +318,7 @@ def test_a_server_that_does_not_answer() -> None:
 
 @pytest.mark.parametrize("way", ["deleted", "replaced", "replaced with its log", "with its folder"])
 def test_a_deleted_store_is_noticed_at_the_next_write_and_nothing_is_lost(tmp_path: Path, way: str) -> None:
-    path = tmp_path / "studies" / "a.db"
+    path = tmp_path / "studies" / "mine" / "a.db"
     with open_store(path) as store:
         begin(store)
         store.record_outcome(outcome("baseline", 0), HERE)
@@ -334,7 +334,7 @@ def test_a_deleted_store_is_noticed_at_the_next_write_and_nothing_is_lost(tmp_pa
         elif way == "deleted":
             path.unlink()
         else:
-            shutil.rmtree(path.parent)
+            shutil.rmtree(tmp_path / "studies")
         with pytest.raises(StoreError, match=r"deleted or replaced.*recorded data is in .*a\.rescued-1\.db"):
             store.record_outcome(outcome("baseline", 1), replace(HERE, host="another machine"))
         store.record_outcome(outcome("no_norm", 0), HERE)  # what a driver does before it ends

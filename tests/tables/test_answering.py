@@ -334,7 +334,7 @@ def test_judged_runs_that_are_kept_have_the_same_verdicts(tmp_path: Path) -> Non
         with pytest.raises(SpaceError, match="judged, not trained here"):
             stored_space(store.study("mine").space, "mine")
         store.begin_study(StudyDraft("trained", "", "", {}, "", ASKED | {"direction": "minimize"}, "base"), [], [])
-    with pytest.raises(StoreError, match="was trained here"):
+    with pytest.raises(StoreError, match=r"s\.db: a study of this name was trained here"):
         judged.keep(tmp_path / "s.db", "trained")
     with pytest.raises(ArgumentError, match="not a name for a study"):
         judged.keep(tmp_path / "s.db", "a/b")
