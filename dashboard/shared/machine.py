@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from contextlib import suppress
@@ -50,6 +51,8 @@ def program(pid: int, name: str) -> str:
     """A program by its name and, of an interpreter, the script or module that it runs."""
     with suppress(psutil.Error):
         arguments = psutil.Process(pid).cmdline()[1:]
+        while arguments and re.fullmatch("-[bBdEiIOPqsSuvx]+", arguments[0]):  # options of Python without a value
+            arguments.pop(0)
         if arguments[:1] == ["-m"]:
             return " ".join((name, *arguments[:2]))
         if arguments and Path(arguments[0]).suffix in (".py", ".sh"):

@@ -68,7 +68,8 @@ class DrawnVariant:
     """The finished trials of a variant of a study.
 
     Attributes:
-        name: The variant in words, with its study in brackets where there are several.
+        title: The variant in words.
+        study: The label of its study; empty where it goes without saying.
         band: Their curves together.
         data: Fingerprints of the data that they were trained on.
         task: The kind of the task, and the length of its inputs if it has one.
@@ -81,7 +82,8 @@ class DrawnVariant:
         is_baseline: Whether it is the baseline of its study.
     """
 
-    name: str
+    title: str
+    study: str
     band: Band
     data: frozenset[str]
     task: str
@@ -92,6 +94,11 @@ class DrawnVariant:
     parameters: int | None = None
     verdict: str = ""
     is_baseline: bool = False
+
+    @property
+    def name(self) -> str:
+        """The variant in words, with its study in brackets where there are several."""
+        return f"{self.title} ({self.study})" if self.study else self.title
 
 
 def show() -> None:
@@ -187,7 +194,7 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
     lines = [line(curve, axis, loss) for curve in curves.values()]
     title = variant_titles(study_record)[variant]
     return DrawnVariant(
-        f"{title} ({label})" if label else title, band([one for one in lines if one.x], "range"),
+        title, label, band([one for one in lines if one.x], "range"),
         frozenset(trial.data_fingerprint for trial in done.values()), said, str(task.get("data", "")),
         frozenset(trial.steps for trial in done.values()), frozenset(trial.tokens for trial in done.values()), spec,
         known.parameters, "" if row is None else answer_sentence(row), variant == study_record.baseline,
@@ -272,7 +279,8 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
 
     found = pd.DataFrame(
         {
-            "variant": [side.name for side in sides],
+            "variant": [side.title for side in sides],
+            "study": [side.study for side in sides],
             f"{LOSSES[loss]} loss" + (f" at {at:,.4g} {AXES[axis]}" if at is not None else ""): with_equal_decimals(
                 ends
             ),
@@ -293,7 +301,7 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
         found = found.assign(
             **{row["setting"]: [row[side.name] for side in sides] for row in differ.to_dict("records")}
         )
-    kept = [name for place, name in enumerate(found) if place < 2 or found[name].nunique() > 1]
+    kept = [name for place, name in enumerate(found) if place in (0, 2) or found[name].nunique() > 1]
     return found[kept]
 
 

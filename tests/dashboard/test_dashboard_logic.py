@@ -194,9 +194,18 @@ def test_the_page_of_an_answer_draws_the_course_of_each_comparison(
     opened_store().close()
 
 
+HOLD = "import sys\nprint(flush=True)\nsys.stdin.read()\n"
+"""A program that says that it has begun, and waits."""
+
+
 def test_a_program_is_named_with_its_script_and_without_its_arguments(tmp_path: Path) -> None:
-    (tmp_path / "hold.py").write_text("import sys\nprint(flush=True)\nsys.stdin.read()\n")
-    for how, said in ((["hold.py"], "it hold.py"), (["-m", "hold"], "it -m hold"), (["-u", "hold.py"], "it")):
+    (tmp_path / "hold.py").write_text(HOLD)
+    for how, said in (
+        (["hold.py"], "it hold.py"),
+        (["-m", "hold"], "it -m hold"),
+        (["-uB", "hold.py"], "it hold.py"),
+        (["-c", HOLD], "it"),
+    ):
         command = [sys.executable, *how, "--token=secret"]
         with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as held:
             assert held.stdout

@@ -275,7 +275,7 @@ def test_each_running_trial_has_its_loss_and_where_it_runs_below_its_variant() -
 
 
 def test_across_studies_it_is_said_what_is_the_same() -> None:
-    one = DrawnVariant("a", band([]), frozenset({"f1"}), "copy of 8 tokens", "", frozenset({100}), frozenset({800}))
+    one = DrawnVariant("a", "", band([]), frozenset({"f1"}), "copy of 8 tokens", "", frozenset({100}), frozenset({800}))
     assert common([one, one]).endswith("Same budget: 100 steps, 800 tokens.")
     longer = replace(one, steps=frozenset({2000}), tokens=frozenset({16_000}))
     assert "Budgets differ (100 and 2,000 steps; 800 and 16,000 tokens)" in common([one, longer])
@@ -613,7 +613,7 @@ def test_a_front_is_a_line_that_crosses_no_label() -> None:
 def test_across_studies_it_is_said_which_is_lowest_where_all_have_points() -> None:
     def side(name: str, *losses: float, every: float = 100.0) -> DrawnVariant:
         x = tuple(every * (place + 1) for place in range(len(losses)))
-        return DrawnVariant(name, Band(x, losses, losses, losses, 1), frozenset({"f"}), "t", "", frozenset({1}),
+        return DrawnVariant(name, "", Band(x, losses, losses, losses, 1), frozenset({"f"}), "t", "", frozenset({1}),
                             frozenset({1}))  # fmt: skip
 
     short, long, half = side("x (a)", 3.0, 2.0), side("y (b)", 3.1, 2.1, 1.0), side("z (c)", 1.9, every=200.0)
