@@ -400,7 +400,7 @@ CASES: list[tuple[Settings, str, str, str]] = [
         {"training.micro_batch": 4, "training.batch_growth": {"kind": "linear"}},
         "training.batch_growth.multiple",
         "1",
-        "divides each larger batch",
+        "divides each larger batch, and one has 5",
     ),
     (
         {"training.context_growth": {"kind": "linear", "multiple": 4}},
@@ -426,6 +426,7 @@ CASES: list[tuple[Settings, str, str, str]] = [
     ({"model.family": "encoder"}, "model.family", "'encoder'", "needs the family decoder"),
     # encoder-decoders
     ({**TRANSLATOR, **mixer("mamba2")}, "model.block.mixer.kind", "'mamba2'", "has only a causal form"),
+    ({**TRANSLATOR, "model.block.skips.mlp": 0}, "model.block", "'sequential'", "one skip round each part"),
     ({**TRANSLATOR, "model.block.residual": "layer_scale"}, "model.block.residual", "'layer_scale'", "plain residuals"),
     (
         {**TRANSLATOR, "model.block.norm": {"kind": "rms", "place": "sandwich"}},

@@ -64,6 +64,14 @@ def test_a_grid_says_why_two_points_are_the_same_variant(tmp_path: Path) -> None
     assert dict(seen.same_as) == {"even=local,odd=whole": "odd=whole"}
     (sentence,) = seen.without_effect
     assert "`odd=whole` sets `model.pattern` as a whole, after `even=local` has set `model.pattern.0.mixer`" in sentence
+    even, odd = SPACE.splitlines()[6:8]  # in the other order, and `even` sets what is there already
+    again = even.replace("local: {model.pattern.0.mixer: local}", "same: {model.pattern.0.mixer: attention}")
+    space = read(tmp_path, SPACE.replace(f"{even}\n{odd}", f"{odd}\n{again}"))
+    seen = check_points(space, Planner(space, tmp_path, print).design())
+    assert "even=same,odd=whole" in {
+        name.replace("odd=whole,even=same", "even=same,odd=whole") for name in seen.same_as
+    }
+    assert not [said for said in seen.without_effect if "as a whole" in said]
 
 
 def test_plugins_are_relative_to_the_file_that_names_them_and_no_part_of_the_study(tmp_path: Path) -> None:
