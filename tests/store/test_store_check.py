@@ -23,6 +23,7 @@ from ablate.store import Mark, Store, TrialState, WorkerRecord, open_store
 from ablate.store.check import _Rows, check_store
 from ablate.store.failures import LONGEST_VALUE
 from ablate.store.records import DesignTraits, SpeedTiming
+from ablate.store.rows import readable
 from ablate.store.tables import FreeText, Role, State, metadata
 
 
@@ -283,3 +284,9 @@ def test_a_text_of_a_study_that_is_too_long_is_refused_with_the_way_out(store: P
         pytest.raises(StoreError, match=r"longer than 32 MiB.*ablate check-store"),
     ):
         opened.study("s")
+
+
+@pytest.mark.parametrize(("pid", "fits"), [(0, False), (1, True), (2**31 - 1, True), (2**31, False)])
+def test_the_number_of_a_process_is_one_that_a_signal_reaches_alone(pid: int, fits: bool) -> None:
+    """A signal to process 0 reaches the group of the process that sends it."""
+    assert (readable(WorkerRecord, {"host": "here", "device": "cpu", "pid": pid}) is not None) == fits
