@@ -272,6 +272,8 @@ def test_every_rule_is_broken_once() -> None:
 
 def test_every_family_has_a_contract() -> None:
     assert {name: contract.family for name, contract in CONTRACTS.items()} == FAMILIES
+    groups = {name: family.entry_points for name, family in FAMILIES.items()}
+    assert groups == {name: f"ablate.{name}" for name in FAMILIES}, "an installed package adds kinds of any family"
 
 
 SHIPPED = [

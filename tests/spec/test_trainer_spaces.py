@@ -183,7 +183,8 @@ def test_the_key_holds_what_gives_the_numbers(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_declared_sources_are_files_folders_patterns_and_imports(folder: Path) -> None:
-    for name in ("data/a.txt", "data/.hidden", "lib/__init__.py", "lib/model.py", "other.py"):
+    hidden = ("data/.hidden", "data/.git/b.txt", "data/__pycache__/c.txt")
+    for name in ("data/a.txt", *hidden, "lib/__init__.py", "lib/model.py", "other.py"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("x = 1")
     write_script(folder, "import lib.model")
