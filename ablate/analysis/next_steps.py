@@ -98,7 +98,7 @@ def _to_the_end(report: StudyReport) -> Iterator[NextStep]:
         yield _longer(
             report,
             2,
-            f"{plural(len(moving), 'difference')} still move{'s' * (len(moving) == 1)} by more than the margin",
+            f"{plural(len(moving), 'difference')} changed by more than the margin in the last third of training",
         )
 
 

@@ -229,14 +229,14 @@ def finding(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> str:
     values = with_equal_decimals([first, second])
     last = ", the last that all reach" * any(side.band.x[-1] > at for side in known)
     judged = [side for side in known if side.verdict] if len(known) <= FIRST else []
-    said = [f"{side.name}, in its study: {re.sub('^(must stay|can go): ', '', side.verdict)}." for side in judged]
+    said = [f"{side.name}, in its study: {of_variant(side.verdict)}." for side in judged]
     verdictless = {side.name for side in known if not side.verdict}
     beside = sorted(one for one in there if one[-1] in verdictless)
     if judged and len(beside) > 1:
         ends = with_equal_decimals([mean for mean, *_ in beside])
         reached = listed(f"{name} {end}" for (*_, name), end in zip(beside, ends, strict=True))
         lowest_high, highest_low = min(one[2] for one in beside), max(one[1] for one in beside)
-        said.insert(0, f"{reached}: their seeds {'overlap' if highest_low <= lowest_high else 'do not overlap'}.")
+        said.append(f"{reached}: their seeds {'overlap' if highest_low <= lowest_high else 'do not overlap'}.")
     return " ".join(one[0].upper() + one[1:] for one in said) or (
         f"Lowest {LOSSES[loss]} loss at {at:,.4g} {AXES[axis]}{last}: {best}, {values[0]}; next {next_}, {values[1]}"
         f"{', but their seeds overlap' * (low <= high)}."
@@ -273,7 +273,7 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
 
     def beside_lowest(side: DrawnVariant) -> str:
         there = None if best is None or at is None or side is sides[0] else band_at(side.band, at)
-        if best is None or there is None or side.verdict:  # which has the distance that is judged
+        if best is None or there is None:
             return "lowest" if best is not None and side is sides[0] else MISSING
         return f"{there[0] - best[0]:+.3f}{', seeds overlap' * (there[1] <= best[2])}"
 
@@ -285,9 +285,7 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
                 ends
             ),
             "distance to the lowest": [*map(beside_lowest, sides)],
-            "verdict in its study": [
-                (side.verdict if len(sides) > FIRST else _word(side)) or MISSING for side in sides
-            ],
+            "verdict in its study": [of_variant(side.verdict) or MISSING for side in sides],
             "seeds": [f"{side.band.n}" for side in sides],
             "task": [side.task for side in sides],
             "data": [f"{side.corpus} (hash {', '.join(sorted(mark[:8] for mark in side.data))})" for side in sides],
@@ -305,9 +303,9 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
     return found[kept]
 
 
-def _word(side: DrawnVariant) -> str:
-    """Its verdict without the reason, which the headline has where variants are few."""
-    return side.verdict.partition(":")[0]
+def of_variant(verdict: str) -> str:
+    """A verdict on the parts that a variant is without as one on the variant."""
+    return re.sub("^(must stay|can go): ", "", verdict)
 
 
 def settings(sides: list[DrawnVariant]) -> pd.DataFrame:

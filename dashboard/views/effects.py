@@ -163,8 +163,10 @@ def _interactions(study: str) -> None:
     _headline(study, " ".join(pair_sentences(effects)))
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
     if any(row.aliases for row in rows):
-        st.markdown("A row is the sum of its pairs: only the combinations left out tell them apart, more seeds cannot.")
+        st.markdown("A row mixes its pairs. Only the combinations left out part them; more seeds narrow the intervals.")
     show_effects(replace(effects, main=()), MOST_ROWS)
+    if shows_effects(report(study)):
+        show_next_steps(results.answer(study))
     pairs = rows[:MOST_MEANS]
     found = {row.name: setting_means(*results.compared(study), row) for row in pairs}
     means = {name: of for name, of in found.items() if of}
@@ -184,8 +186,6 @@ def _interactions(study: str) -> None:
         st.caption(prose(how_to_read_means(effects, next(iter(means.values())))))
         chart(partial(draw, width=page_width()), "means", f"Means of pairs of settings, beyond their sum: {said}")
         files |= figure_files(f"{study}_means", draw)
-    if shows_effects(report(study)):
-        show_next_steps(results.answer(study))
     export(files, "interactions")
 
 

@@ -184,7 +184,7 @@ CASES: dict[str, tuple[Callable[[], StudyReport], tuple[str, ...], str, list[Tur
     "longer": (
         lambda: rows(course=MOVING)(removals(0.0)),
         (),
-        "train longer: 1 difference still moves by more than the margin",
+        "train longer: 1 difference changed by more than the margin in the last third of training",
         [along("budget"), rows(course=None), verdicts("undecided")],
     ),
     "claims": (

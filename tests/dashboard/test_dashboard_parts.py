@@ -624,11 +624,13 @@ def test_across_studies_it_is_said_which_is_lowest_where_all_have_points() -> No
     assert across.finding([short, near], "steps", "val_loss").endswith("y (b), 2.1, but their seeds overlap.")
     told = across.conditions([short, replace(long, parameters=9, verdict="worse")], "steps", "val_loss").to_dict("list")
     assert told.pop("validation loss at 200 steps") == ["2.0", "2.1"]
-    assert told.pop("distance to the lowest") == ["lowest", "-"], "its verdict has the distance that counts"
+    assert told.pop("distance to the lowest") == ["lowest", "+0.100"]
     assert told == {"variant": ["x (a)", "y (b)"], "verdict in its study": ["-", "worse"], "parameters": ["-", "9"]}
     judged = [short, replace(near, verdict="must stay: worse by at least 1 in val_loss")]
     assert across.finding(judged, "steps", "val_loss") == "Y (b), in its study: worse by at least 1 in val_loss."
-    assert across.conditions(judged, "steps", "val_loss")["verdict in its study"][1] == "must stay"
+    assert (
+        across.conditions(judged, "steps", "val_loss")["verdict in its study"][1] == "worse by at least 1 in val_loss"
+    )
     assert across.conditions([short, near], "steps", "val_loss")["distance to the lowest"][1] == "+0.100, seeds overlap"
     far = [side("far", 9.0, 9.0), short, near]
     assert across.far_from_others({one.name: one.band for one in far}) == [], "two others are not enough"

@@ -332,8 +332,8 @@ def test_curves_of_several_studies(tmp_path: Path, shown: Shown) -> None:
     assert means == pytest.approx([2.5, 2.5 - 5 / 9, 1.5])  # 4 - 1 - mean of seeds - step / 9
     (differ,) = (one.proto.body for one in page.get("html") if "what differs" in one.proto.body)
     head, *cells = (re.findall(f"<{tag}(?: [^>]*)?>(.*?)</{tag}>", differ) for tag in ("th", "td"))
-    assert head[2:] == ["distance to the lowest", "model.width"]
-    assert dict(zip(cells[0][::4], cells[0][3::4], strict=True)) == {"baseline (a)": "8", "baseline (b)": "16"}
+    assert [*head[:2], *head[3:]] == ["variant", "study", "distance to the lowest", "model.width"]
+    assert dict(zip(cells[0][1::5], cells[0][4::5], strict=True)) == {"a": "8", "b": "16"}
     alone = shown("across", tmp_path / "s.db", studies=["a"])
     assert set(series(marks(figures(alone)[0], "line")[0])) == {"baseline"}, "its study goes without saying"
     page.multiselect(key="studies").set_value(["a", "c"]).run()

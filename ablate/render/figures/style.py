@@ -135,8 +135,9 @@ class Palette:
         return Look(colours[colour], _DASHES[again % len(_DASHES)], _MARKS[(index + 1) % len(_MARKS)])
 
     def baseline(self, index: int = 0) -> Look:
-        """The look of a baseline, black or, on a dark page, white; the dash tells it from those of other studies."""
-        return Look("#e8edf3" if self.dark else "#1b2430", _DASHES[index % len(_DASHES)], _MARKS[index % len(_MARKS)])
+        """The look of a baseline: black or, on a dark page, white; those of other studies are dashed, in turn grey."""
+        colour = self.grey if index % 2 else "#e8edf3" if self.dark else "#1b2430"
+        return Look(colour, _DASHES[index % len(_DASHES)], _MARKS[index % len(_MARKS)])
 
     def variants(self, record: StudyRecord) -> dict[str, Look]:
         """Variant name to its look."""
