@@ -271,8 +271,8 @@ def pair_sentences(effects: StudyEffects) -> Iterator[str]:
         yield f"{least}{which} interact{'s' * (len(found) == 1)}{told}."
     elif not asked and all(effects.side(row) == "undecided" for row in others):
         confounded = 2 * len(others) == number_of_pairs(effects)
-        apart = f": the combinations trained cannot tell {len(others)} of them from the other {len(others)}"
-        yield f"Whether any of {pairs} interacts is undecided{apart * confounded}."
+        mixed = ": the combinations trained mix them two by two" * confounded
+        yield f"Whether any of {pairs} interacts is undecided{mixed}."
     elif not asked:
         yield f"No pair of {number_of_pairs(effects)} is known to interact."
 

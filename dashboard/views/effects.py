@@ -163,7 +163,9 @@ def _interactions(study: str) -> None:
     _headline(study, " ".join(pair_sentences(effects)))
     files: dict[str, Maker] = dict(table_files(f"{study}_interactions", effects_table(rows, effects)))
     if any(row.aliases for row in rows):
-        st.markdown("A row mixes its pairs. Only the combinations left out part them; more seeds narrow the intervals.")
+        st.markdown(
+            "A row is such a mix. Only the combinations left out separate its pairs; more seeds narrow its interval."
+        )
     show_effects(replace(effects, main=()), MOST_ROWS)
     if shows_effects(report(study)):
         show_next_steps(results.answer(study))
