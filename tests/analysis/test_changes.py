@@ -19,6 +19,7 @@ from ablate.analysis.changes import (
     effect_titles,
     in_words,
     meanings_of,
+    part_value,
     setting_names,
     setting_titles,
     titles_of,
@@ -292,6 +293,30 @@ def test_the_smallest_is_said_to_keep_a_part_once_although_it_was_removed_in_two
     made.record = dataclasses.replace(made.record, traits=dataclasses.replace(made.record.traits, chooses=True))
     first = answer_of(read_study(made, "a_study")).headline[0]
     assert first.endswith(" It keeps the skip around attention."), first
+
+
+@pytest.mark.parametrize("path", ["block.norm", "block.mlp", "block.skips.mixer", "block.skips.mlp"])
+def test_a_value_that_only_adds_or_removes_a_part_is_yes_or_no(path: str) -> None:
+    given = (None, False, 0, True, 1, 2, "gelu")
+    assert [part_value(path, value) for value in given] == ["no", "no", "no", "yes", "yes", 2, "gelu"]
+    assert part_value("block.mlp.ratio", 1) == 1
+
+
+def test_the_parts_that_the_smallest_keeps_are_named_in_one_order() -> None:
+    paths = {"norm": "block.norm", "mixer": "block.skips.mixer", "mlp": "block.skips.mlp"}
+    switches = {name: {"kept": {}, "gone": {path: "none" if name == "norm" else 0}} for name, path in paths.items()}
+    switches |= {name: {"kept": {}, "gone": {}} | {"gone": {f"block.{name}": None}} for name in "gfed"}
+    names = {name: {name: "gone"} for name in switches}
+    made = study_of(names, dict.fromkeys([name for name in names if name != "norm"], 0.9), switches)
+    texts = {name: {"gone": {"removes": f"the part {name}"}} for name in "gfed"}
+    space = made.record.space | {"switches": {name: {**of, **texts.get(name, {})} for name, of in switches.items()}}
+    traits = dataclasses.replace(made.record.traits, chooses=True)
+    made.record = dataclasses.replace(made.record, space=space, traits=traits)
+    first = answer_of(read_study(made, "a_study")).headline[0]
+    parts = [f"the part {name}" for name in "defg"]
+    assert first.endswith(f" It keeps {', '.join(parts)}, the skip around attention and the skip around the MLP."), (
+        first
+    )
 
 
 def test_what_was_removed_together_is_said_to_be_removable_together() -> None:

@@ -473,6 +473,9 @@ def test_a_ratio_over_a_value_of_zero_is_not_decided_by_the_other_seeds() -> Non
     subject = {"variant": "he", "quantity": "val_loss", "over": "attention"}
     ratio = claim(1.0, subject=subject, tolerance=0.2)
     assert only(store_with([ratio], {"he": [1.0, 1.01, 1.02], "attention": [1.0, 1.0, 1.01]})).verdict == "supported"
+    lost = store_with([ratio], {"he": [1.0, 1.01, 1.02, 9.0], "attention": [1.0, 1.0, 1.01, 1.0]})
+    lost.add("attention", 3, state=TrialState.FAILED, reason="out of memory")
+    assert only(lost).evidence["seeds"] == [0, 1, 2], "those that both have"
     found = only(store_with([ratio], {"he": [0.5, 1.01, 1.0, 1.02], "attention": [0.0, 1.0, 1.0, 1.01]}))
     assert found.sentence == "undecided: val_loss of attention is 0 at seed 0: no ratio is known"
 

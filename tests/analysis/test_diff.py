@@ -10,8 +10,8 @@ import pytest
 from fake_store import fake_store
 from scipy import stats
 
-from ablate.analysis.diff import Comparison, Side
-from ablate.store.records import TrialState
+from ablate.analysis.diff import Comparison, Side, environment_differences
+from ablate.store.records import Environment, TrialState
 
 LOSSES = {"one": {6: 2.0, 7: 2.5, 8: 3.5, 9: 4.0}, "two": {8: 3.0, 9: 4.5, 7: 2.75, 5: 9.0}}
 
@@ -25,6 +25,13 @@ def side(name: str, *, is_paired: bool = True) -> Side:
     return Side(
         name, "variant", {}, trials={one.seed: one for one in store.trial_records.values()}, is_paired=is_paired
     )
+
+
+def test_a_side_that_ran_in_two_places_has_a_list_of_what_differs_there() -> None:
+    here = Environment({"python": "3.11"}, "cpu", "here", None, None, "ablate study a.yaml")
+    there = replace(here, versions={"python": "3.12"}, command="ablate resume a")
+    (found,) = environment_differences([here, here], [there, here])
+    assert (found.path, found.values) == ("versions.python", {0: "3.11", 1: ["3.11", "3.12"]})
 
 
 @pytest.mark.parametrize("paired", [True, False])

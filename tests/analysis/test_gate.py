@@ -92,6 +92,14 @@ def test_a_gate_asks_of_one_variant_that_is_there() -> None:
         gate(several, "c", "better")
 
 
+def test_what_results_chose_is_undecided_until_fresh_seeds_confirm_it() -> None:
+    design = {"kind": "search", "sampler": "random", "points": 5, "seeds": 3}
+    report = read_study(run(design, on_off("a", "b"), lambda at, _: 3.0 - (at["a"] == "off")), "a_study")
+    chosen = [row.name for row in report.variants if row.chosen]
+    assert chosen
+    assert {gate(report, name, asked).passed for name in chosen for asked in ("better", "not worse")} == {"undecided"}
+
+
 def _store(design: dict[str, object], *, adds_seeds: bool = True) -> FakeStore:
     made = fake_store({name: ({}, 10) for name in ("baseline", "a=x")}, seeds=2, margin=0.02)
     traits = DesignTraits(adds_seeds=adds_seeds)

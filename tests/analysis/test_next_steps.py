@@ -106,6 +106,17 @@ def partly_confirmed() -> StudyReport:
     return replace(report, variants=(baseline, replace(first, confirmed=(7, 8)), second))
 
 
+def test_open_claims_are_named_once_fresh_seeds_have_confirmed_some_of_what_was_chosen() -> None:
+    found = removals(0.0, 0.9, 0.5)
+    baseline, first, second, third = found.variants
+    open_claim = ClaimVerdict("c", "It is.", "", "undecided", "undecided: so far", {})
+    found = replace(found, answer=replace(found.answer, claims=(open_claim,)))
+    for seeds, named in (((7, 8), 1), ((), 0)):
+        variants = (baseline, replace(first, chosen=True, confirmed=seeds), replace(second, chosen=True), third)
+        steps = next_steps(replace(found, variants=variants))
+        assert sum(step.arguments[:1] == ("claims",) for step in steps) == named
+
+
 def swept() -> StudyReport:
     design = {"kind": "sweep", "path": "model.heads", "values": [1, 2], "seeds": 4}
     variants = {"plain": {"a": "off"}}

@@ -18,7 +18,7 @@ from ablate.analysis import read_study
 from ablate.analysis.columns import columns, legend
 from ablate.analysis.runs import read_runs
 from ablate.analysis.search import SAMPLERS, search_words
-from ablate.analysis.slices import depths_of, is_logarithmic, linear_axes, read_slices
+from ablate.analysis.slices import depths_of, is_logarithmic, linear_axes, read_slices, varied_paths
 from ablate.analysis.why import why
 from ablate.designs.search import SamplerName
 from ablate.render.as_json import study_json
@@ -70,6 +70,12 @@ def test_a_search_has_points_that_stand_alone() -> None:
         record = replace(made.record, space={**made.record.space, "design": {**design, "sampler": sampler}})
         said = f"Up to 10 points with the baseline, proposed by {among}{of_ranges}" if among else ""
         assert search_words(record) == said, "CMA-ES samples no switches"
+
+
+def test_budgets_vary_the_steps_and_nothing_else_does() -> None:
+    record = run({"kind": "grid", "seeds": 2}, on_off("a"), lambda s, v: 1.0).record
+    assert varied_paths(record) == ()
+    assert varied_paths(replace(record, space={**record.space, "budgets": [1, 2]})) == ("training.steps",)
 
 
 @pytest.mark.parametrize(

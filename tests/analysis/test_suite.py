@@ -229,7 +229,11 @@ def test_the_matrix_calls_variants_as_the_rows_above_it_do(values: Values) -> No
 def test_a_task_that_no_model_has_learnt_is_said(values: Values) -> None:
     unlearnt = {name: {**of, "parity": [0.5, 0.51, 0.49]} for name, of in values.items()}
     report = read_study(suite(unlearnt), "a_study")
-    assert "no model has learnt parity" in [warning.text for warning in report.answer.warnings]
+    (warning,) = (one for one in report.answer.warnings if one.text == "no model has learnt parity")
+    assert warning.full.endswith("so that this task does not tell the variants apart.")
+    both = {name: {**of, "copy": [0.5, 0.51, 0.49]} for name, of in unlearnt.items()}
+    texts = [one.full for one in read_study(suite(both), "a_study").answer.warnings]
+    assert [text for text in texts if text.endswith("so that these tasks do not tell the variants apart.")]
     found = answer_of(report).suite
     assert found is not None
     assert [task.learnt for task in found.tasks.values()] == [True, True, False]
