@@ -161,10 +161,11 @@ def _photograph(chromium: Any, address: str, height: int | None, light: str = "l
         tab.set_default_timeout(120_000)
         tab.goto(address)
         tab.wait_for_function(IDLE)
-        tall = tab.evaluate("document.querySelector('[data-testid=stMainBlockContainer]').scrollHeight") + 40
-        tab.set_viewport_size({"width": width, "height": max(window, tall) if height is None else height})
-        tab.wait_for_timeout(1500)  # figures take the new size one after the other
-        tab.wait_for_function(IDLE)
+        for _ in range(1 if height else 2):  # what is drawn once it is in view makes the page taller
+            tall = tab.evaluate("document.querySelector('[data-testid=stMainBlockContainer]').scrollHeight") + 40
+            tab.set_viewport_size({"width": width, "height": max(window, tall) if height is None else height})
+            tab.wait_for_timeout(1500)  # figures take the new size one after the other
+            tab.wait_for_function(IDLE)
         picture: bytes = tab.screenshot()
     return picture
 
