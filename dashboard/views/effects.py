@@ -12,7 +12,7 @@ import streamlit as st
 
 from ablate.analysis.changes import setting_names, setting_titles, variant_titles
 from ablate.analysis.effects import EffectRow, StudyEffects, setting_means
-from ablate.analysis.headline import average_sentence, pair_sentences, shows_effects
+from ablate.analysis.headline import average_sentence, number_of_pairs, pair_sentences, shows_effects
 from ablate.analysis.numbers import MISSING, decimals_for, fixed
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.slices import axis_value, linear_axes, varies
@@ -184,7 +184,9 @@ def _interactions(study: str) -> None:
     if means:
         draw = partial(draw_means, replace(effects, interactions=tuple(pairs)), means)
         said = "; ".join(f"{effects.titles[row.name]} {row.estimate:+.3g}" for row in pairs if row.name in means)
-        st.header("The means of each pair", anchor=False)
+        number = number_of_pairs(effects)
+        shown = "each pair" if len(means) == number else f"{len(means)} of {number} pairs"
+        st.header(f"The means of {shown}", anchor=False)
         st.caption(prose(how_to_read_means(effects, next(iter(means.values())))))
         chart(partial(draw, width=page_width()), "means", f"Means of pairs of settings, beyond their sum: {said}")
         files |= figure_files(f"{study}_means", draw)

@@ -440,7 +440,7 @@ def effects_table(
     def cells(row: EffectRow) -> tuple[str, ...]:
         side, span = effects.finding(row), _span(row)
         drawn = SIDES[side](palette)
-        aliases = "".join(f" <small>+ {title(name)}</small>" for name in row.aliases)
+        aliases = "".join(f" + {title(name)}" for name in row.aliases)
         why = f" <em>{reason}</em>" if (reason := effects.open_because(row)) else ""
         ends, at = interval_words(span.low, span.high, effects.margin, decimals), escape(means.get(row.name, ""))
         below = "; ".join(filter(None, (f"{side}: {ends}", reason, f"mean {at}" * bool(at))))
@@ -460,7 +460,9 @@ def effects_table(
     ]
     shown = [(title, [*map(cells, rows)]) for title, rows in groups if rows]
     shown = shown[:: -1 if effects.asked else 1]
-    words = ("part that is removed" if removes else "change") if effects.main else "pair"
+    mixed = all(row.aliases for row in effects.interactions)
+    pair = "sum of two pairs" if mixed else "pair"
+    words = ("part that is removed" if removes else "change") if effects.main else pair
     return _forest(titles, axis_html(axis), shown, told, headed=True, words=words)
 
 
