@@ -84,10 +84,16 @@ class Axis:
 
     @classmethod
     def of_effects(cls, margin: float, worse: int, spans: Sequence[Span], *, both: bool) -> Self:
-        """An axis that shows all means, unless one is so far off that the margin could not be seen."""
+        """An axis that shows all means, unless one is so far off that the margin could not be seen.
+
+        It shows the intervals whole where that takes at most twice the room.
+        """
         furthest = max((abs(span.difference) for span in spans if span.difference is not None), default=0.0)
         reach = max(FURTHER[0], BESIDE_MEANS * furthest / margin)
-        return cls.around(margin, worse, spans, (reach if reach <= FURTHER[1] else FURTHER[0],), both=both)
+        reach = reach if reach <= FURTHER[1] else FURTHER[0]
+        ends = (abs(end) for span in spans for end in (span.low, span.high) if end is not None and math.isfinite(end))
+        whole = BESIDE_MEANS * max(ends, default=0.0) / margin
+        return cls.around(margin, worse, spans, (whole if reach < whole <= 2 * reach else reach,), both=both)
 
     @classmethod
     def around(

@@ -819,3 +819,17 @@ def test_names_are_explained_in_the_order_of_a_text_where_they_are_whole_words()
     answer = dataclasses.replace(answered(study({"norm": 0.0})), meanings=known)
     assert names_note(answer, "gated, SAS [0, 1] → a gate") == "`SAS`: unused. `SAS [0, 1]`: no skip. `gate`: σ(Wx)."
     assert names_note(answer, "regate, gated, SASP") == ""
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ends"),
+    [(0.2, 1.2, 1.32), (0.2, 1.6, 0.77), (-1.2, 0.2, 1.32)],
+    ids=["whole", "more than twice the room", "whole on the other side"],
+)
+def test_intervals_of_effects_are_whole_where_they_take_at_most_twice_the_room_of_means(
+    low: float, high: float, ends: float
+) -> None:
+    mean = 0.7 if high > 1 else -0.7
+    axis = Axis.of_effects(0.05, 1, [Span(mean, low, high), Span(0.0, -0.05, 0.05)], both=True)
+    reach = max(axis.high, -axis.low)
+    assert reach == pytest.approx(min(ends, max(abs(low), abs(high))))

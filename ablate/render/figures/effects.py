@@ -407,8 +407,10 @@ def _signed(row: EffectRow, effects: StudyEffects) -> str:
 def how_to_read_means(effects: StudyEffects, means: Mapping[tuple[bool, ...], Interval]) -> str:
     """What the panels of means, such as these, are, in sentences."""
     seeds = max(one.n for one in means.values())
+    mixed = any(row.aliases for row in effects.interactions)
+    told = "A gap may come from either pair of a sum" if mixed else "Parallel lines: no interaction"
     return (
-        "Parallel lines: no interaction. Ring: where the pink point would be if the two changes only added up; Δ: pink "
+        f"{told}. Ring: where the pink point would be if the two changes only added up; Δ: pink "
         f"minus ring. Points: mean {effects.metric}"
         + " over the other switches" * (len(effects.main) > 2)
         + f", with 95 % intervals over {plural(seeds, 'seed')}."

@@ -72,6 +72,7 @@ table.answer tbody tr { position: relative; }
 table.answer tbody tr:hover { background: rgba(128, 140, 155, 0.12); }
 table.answer td a::after { content: ""; position: absolute; inset: 0; }
 table.answer :is(tr.group, small.narrow) { display: none; }
+table.answer span.whole { display: inline-block; }
 table.answer small { font-size: 0.8rem; opacity: 0.8; }
 @media (max-width: 900px) { table.answer code, table.answer .wide { display: none; } }
 @media (max-width: 640px) {
@@ -422,7 +423,9 @@ def effects_table(
     others = "s" * (len(effects.main) > 2)
     over = f"with and without the other{others}"
     above, below_it = ("above", "below")[::worse]
-    sign = f" <small>{above} 0: each does the work of the other; {below_it} 0: each needs the other</small>" * removes
+    mixed = any(row.aliases for row in effects.interactions)
+    sign = f" <small>{above} 0: each does the work of the other; {below_it} 0: each needs the other</small>"
+    sign *= removes and not mixed
     groups = [
         (f"<b>{one}, on average {over}</b>", effects.ranked(effects.main)),
         (f"<b>{two}, beyond the sum of the two</b>{sign}", effects.ranked(effects.interactions)[:most]),
@@ -435,7 +438,8 @@ def effects_table(
     write = partial(fixed, decimals=decimals, sign=True)
 
     def title(name: str) -> str:
-        return escape(effects.parts(name) if removes else effects.titles[name])
+        said = escape(effects.parts(name) if removes else effects.titles[name])
+        return f'<span class="whole">{said}</span>'  # a line is broken between the effects of a sum
 
     def cells(row: EffectRow) -> tuple[str, ...]:
         side, span = effects.finding(row), _span(row)
@@ -460,7 +464,6 @@ def effects_table(
     ]
     shown = [(title, [*map(cells, rows)]) for title, rows in groups if rows]
     shown = shown[:: -1 if effects.asked else 1]
-    mixed = all(row.aliases for row in effects.interactions)
     pair = "sum of two pairs" if mixed else "pair"
     words = ("part that is removed" if removes else "change") if effects.main else pair
     return _forest(titles, axis_html(axis), shown, told, headed=True, words=words)
