@@ -12,7 +12,7 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis.fairness import Tried, Tuned, Tuning
-from ablate.analysis.judging import _worse, deciding_bounds, read_allowances, tail_words, worst_results
+from ablate.analysis.judging import Allowances, _worse, deciding_bounds, read_allowances, tail_words, worst_results
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import VariantRuns, read_runs, seed_schedule
 from ablate.analysis.study import read_study
@@ -253,3 +253,12 @@ def test_tails_are_those_of_paired_differences_of_the_variants_that_are_compared
     found = [(gaps, list(lost)) for gaps, lost in _worse(record, read_runs(made, record, "val_loss"), "val_loss", sign)]
     expected = [({0: sign * 0.5, 1: sign * -0.25}, [2]), ({0: sign * 0.25, 1: sign * -0.5}, [2])]
     assert found == (expected if paired is None else expected[: len(paired) - 1] if paired else [])
+
+
+@pytest.mark.parametrize("regret", [0.0, 0.01, 0.5, 3.0])
+def test_a_value_that_may_not_be_the_best_widens_the_side_that_it_flatters(regret: float) -> None:
+    """What a tuned variant may still gain bounds how much worse it is from below, and what its rival may from above."""
+    found = Allowances("base", regret={"tuned": regret}).versus("tuned", "base")
+    assert (found.low, found.high) == (regret, 0.0)
+    found = Allowances("base", regret={"tuned": regret}).versus("other", "tuned")
+    assert (found.low, found.high) == (0.0, regret)

@@ -37,6 +37,7 @@ from ablate.analysis.findings import read_findings
 from ablate.analysis.why import why
 from ablate.render.answer import answer_text, print_why
 from ablate.render.formats import render_report
+from ablate.render.table import print_study
 from ablate.store.records import Declaration, SpeedTiming, TrialState
 
 GOLDEN = Path(__file__).with_name("golden_answers")
@@ -151,13 +152,15 @@ CASES: dict[str, Callable[[], FakeStore]] = {
 
 
 def said(made: FakeStore) -> str:
-    """The answer, why each variant has its verdict, and the report without the space."""
+    """The answer, why each variant has its verdict, the table in a narrow window, and the report without the space."""
     found = read_findings(made, "a_study")
     answer, told = answer_of(found.report), StringIO()
     for row in (row for group in answer.groups for row in group.rows):
         print_why(why(found.report, row.variant), Console(file=told, width=120))
     report = str(render_report(found, "md")).partition("\n## How to reproduce")[0]
-    parts = (answer_text(answer, 100), told.getvalue(), report)
+    with (narrow := Console(width=76)).capture() as table:
+        print_study(found.report, narrow)
+    parts = (answer_text(answer, 100), told.getvalue(), table.get().partition("\n±")[0], report)
     return "\n\n".join("\n".join(line.rstrip() for line in part.strip().splitlines()) for part in parts) + "\n"
 
 

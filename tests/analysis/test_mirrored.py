@@ -1,0 +1,71 @@
+"""A metric that is better when larger gives the same answer as its negative, which is better when smaller."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fake_store import FakeStore
+from test_golden_answers import CASES
+
+from ablate.analysis import read_study
+from ablate.analysis.report import StudyReport
+from ablate.store.records import DeclaredObjective
+
+APART = {
+    "suite": "scores lie between trivial and perfect",
+    "suite_lost": "as those of a suite",
+    "target": "a target is reached from above",
+    "ladder": "a law falls to its limit",
+}
+
+
+def mirrored(made: FakeStore) -> FakeStore:
+    """The same study with the negative of its metric."""
+    metric = made.record.objective["metric"]
+
+    def turned(objective: DeclaredObjective) -> DeclaredObjective:
+        return objective | {"direction": "maximize" if objective["direction"] == "minimize" else "minimize"}
+
+    trials = {
+        key: replace(
+            trial,
+            metrics={name: -value if name == metric else value for name, value in trial.metrics.items()},
+            parts={name: tuple(-value for value in values) for name, values in trial.parts.items()},
+        )
+        for key, trial in made.trial_records.items()
+    }
+    curves = {
+        key: tuple(point._replace(val_loss=None if point.val_loss is None else -point.val_loss) for point in curve)
+        for key, curve in made.curve_points.items()
+    }
+    record = replace(
+        made.record,
+        objective=turned(made.record.objective),
+        trivial={name: {of: -value for of, value in values.items()} for name, values in made.record.trivial.items()},
+        declared_before=tuple(
+            replace(before, objective=turned(before.objective)) for before in made.record.declared_before
+        ),
+    )
+    return replace(made, record=record, trial_records=trials, curve_points=curves)
+
+
+def found(report: StudyReport) -> dict[str, object]:
+    """Every verdict of a report, with its bounds."""
+    bounds = {row.name: row.verdict and row.verdict.bound for row in report.variants}
+    return {
+        "verdicts": {row.name: row.verdict and row.verdict.word for row in report.variants},
+        "bounds": {f"{name} {end}": getattr(of, end) for name, of in bounds.items() if of for end in ("low", "high")},
+        "claims": {claim.id: claim.sentence for claim in report.answer.claims},
+        "effects": report.effects and {row.name: report.effects.side(row) for row in report.effects.main},
+        "places": report.scaling
+        and [[point.verdict and point.verdict.word for point in of.points] for of in report.scaling.of],
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.partition("_")[0] not in APART])
+def test_the_negative_of_a_metric_has_the_same_verdicts(name: str) -> None:
+    made = CASES[name]()
+    expected, turned = (found(read_study(one, "a_study")) for one in (made, mirrored(made)))
+    assert turned.pop("bounds") == pytest.approx(expected.pop("bounds"))
+    assert turned == expected
