@@ -47,7 +47,8 @@ class Why:
         """The heading of the group and the reason, in one or two sentences."""
         reason = self.sentence.removeprefix("undecided: ")
         heading = self.group.partition(":")[0] if self.group.startswith("Undecided") else self.group
-        return f"{heading}. {reason[:1].upper()}{reason[1:]}."
+        end = "" if reason.endswith("?") else "."
+        return f"{heading}. {reason[:1].upper()}{reason[1:]}{end}"
 
 
 def why(report: StudyReport, variant: str) -> Why:

@@ -138,6 +138,7 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "suite": lambda: suite(drawn(np.random.default_rng(1), MEANS)),
     "suite_lost": lost_in_a_suite,
     "failures": with_failures,
+    "flat": lambda: store_of({"baseline": [3.0, 3.5, 2.5], "near=x": [3.03125, 3.53125, 2.53125]}),
     "ladder_timed": timed,
     "ladder_open": lambda: climbing(lambda compute: loss(compute / 1.3), margin=loss(1e14 / 1.3) - loss(1e14)),
     "scheduled_later": scheduled_later,

@@ -26,6 +26,7 @@ CLAIMS: list[dict[str, Any]] = [
         "expect": 1,
         "tolerance": 1,
     },
+    {"id": "c4", "left": "a=x", "right": "baseline", "expect": "not_worse", "margin": 0.05},
     {"id": "c3", "order": ["baseline", "b=x", "c=x"], "expect": "ordered", "margin": 0.01},
 ]
 

@@ -21,7 +21,7 @@ from trial_processes import is_worker
 
 from ablate.errors import EngineError
 from ablate.execution.environment import this_worker
-from ablate.execution.local import LocalEngine
+from ablate.execution.local import LocalEngine, _killed_for_memory
 from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember, Message, Stop
 from ablate.execution.worker import work
@@ -154,6 +154,16 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_is_reported(folder: Path,
         assert broken.reason == "its worker was killed by SIGKILL, as the system was out of memory"
         engine.submit(job(3, trial))
         assert listen(engine, ended(3))[-1] == Done(3)
+
+
+def test_without_the_counts_of_the_kernel_no_process_was_killed_for_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("absent", None), ("other", "pgfault 3\n"), ("known", "pgfault 3\noom_kill 7\n")):
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        monkeypatch.setattr("ablate.execution.local._KERNEL_COUNTS", tmp_path / name)
+        assert _killed_for_memory() == (7 if name == "known" else 0)
 
 
 def test_a_worker_that_cannot_start_stops_everything(folder: Path) -> None:
