@@ -83,13 +83,14 @@ class Allowances:
         if (regret := self.regret.get(right, 0.0)) > 0:
             allowance += Allowance(high=regret, why_high=(_choice(right, regret),))
         tails, tails_at = self.tails, self.tails_at
-        if right != self.baseline:
+        if self.baseline not in (left, right):
             tails, tails_at = _both(tails), {n: _both(at) for n, at in tails_at.items()}
         shown = [tail for tail in (tails, *tails_at.values()) if tail is not None]
         if not shown:
             return allowance
         low, high = ([tail_words(tail) for tail in shown if getattr(tail, side)][-1:] for side in ("low", "high"))
-        return allowance + Allowance(tails=tails, why_low=tuple(low), why_high=tuple(high), tails_at=tails_at)
+        of_tails = Allowance(tails=tails, why_low=tuple(low), why_high=tuple(high), tails_at=tails_at)
+        return allowance + (of_tails.turned() if left == self.baseline else of_tails)
 
     def _censored(self, name: str) -> str:
         whose = "the baseline" if name == self.baseline else name

@@ -6,6 +6,7 @@ A set of 6 to 9 iterates as 8, 9, 6, 7, and one of 28 to 35 begins with 32: seed
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -97,3 +98,23 @@ def test_renumbered_seeds_and_another_order_of_trials_give_the_same_report(
         expected = ranked(study_json(read_study(studied(0, count, draw, space, budgets), "a_study")), 0)
         made = shuffled(studied(first, count, draw, space, budgets), draw)
         assert ranked(study_json(read_study(made, "a_study")), first) == expected
+
+
+@pytest.mark.parametrize("draw", range(6))
+def test_a_comparison_has_one_interval_whichever_side_a_claim_names_first(draw: int) -> None:
+    """Also where a few seeds end far worse, so that the two bounds are not alike."""
+    made = studied(6, 6, draw, {"seeds": 6})
+    sides = [("baseline", name) for name in ("a=x", "b=x", "c=x", "d=x")]
+    claims = [
+        {"id": f"{left}-{right}".replace("=", ""), "left": left, "right": right, "expect": expect, "margin": 0.05}
+        for one, other in sides
+        for left, right, expect in ((one, other, "better"), (other, one, "worse"))
+    ]
+    made.record = replace(made.record, space={**made.record.space, "claims": claims})
+    report = read_study(made, "a_study")
+    found = {claim.id: claim for claim in report.answer.claims}
+    for one, other in sides:
+        ours, theirs = (found["-".join(pair).replace("=", "")] for pair in ((one, other), (other, one)))
+        assert ours.verdict == theirs.verdict
+        assert re.findall(r"[\d.]+", ours.sentence) == re.findall(r"[\d.]+", theirs.sentence), "the bound"
+        assert [ours.evidence[end] for end in ("low", "high")] == [theirs.evidence[end] for end in ("low", "high")]
