@@ -305,6 +305,9 @@ def test_text_in_a_file_has_no_colour(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_what_cannot_be_written_or_reported_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    for name, remedy in ((str(tmp_path / "a" / "mine.md"), str(tmp_path / "a")), ("mine.md", "mine")):
+        with pytest.raises(AblateError, match=rf"expected a folder; got .*mine\.md.*`--out {remedy}`"):
+            write_report(read_findings(store(), "a_study"), "md", Path(name))
     with pytest.raises(AblateError, match=r"cannot be written.*Name a folder that you may write"):
         write_report(read_findings(store(), "a_study"), "csv", tmp_path / "file" / "folder")
     with pytest.raises(NotFoundError, match=r"no results to report yet.*got 3 planned.*Run it with `ablate study`"):

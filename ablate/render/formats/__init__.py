@@ -100,6 +100,7 @@ def write_report(findings: Findings, format_name: str, folder: Path) -> list[Pat
         AblateError: There is no such format, or the folder cannot be written.
     """
     format_ = find_format(format_name)
+    _check_folder(format_, folder)
     place, beside = _beside(format_, findings, folder)
     return _written(format_, format_.render(findings, place), folder, file_stem(findings), beside)
 
@@ -121,6 +122,7 @@ def write_questions(
         AblateError: There is no such format, or the folder cannot be written.
     """
     format_ = find_format(format_name)
+    _check_folder(format_, folder)
     drawn = [_beside(format_, found, folder) for found in findings]
     places = [place for place, _ in drawn]
     together = format_.render_questions(answer, findings, places) if len(findings) > 1 else None
@@ -128,6 +130,18 @@ def write_questions(
         return [file for found in findings for file in write_report(found, format_name, folder)]
     beside = {file: content for _, files in drawn for file, content in files.items()}
     return _written(format_, together, folder, portable_name(stem, FILE, room=40), beside)
+
+
+def _check_folder(format_: Format, folder: Path) -> None:
+    """Refuse what looks like the name of the report itself."""
+    if folder.suffix == f".{format_.suffix}" and not folder.is_dir():
+        raise AblateError(
+            "a report is written into a folder, under the name of its study",
+            where="--out",
+            expected="a folder",
+            got=str(folder),
+            remedy=f"Write `--out {folder.parent if folder.parent.name else folder.stem}`.",
+        )
 
 
 def _beside(format_: Format, findings: Findings, folder: Path) -> tuple[Place, dict[Path, bytes]]:
