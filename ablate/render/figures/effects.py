@@ -264,7 +264,7 @@ def draw_means(
         beside = [{**rows[1], "line": SUM}, *added]  # from where the second alone is active
         below = [f"{effects.finding(row)}: {_signed(row, effects)} beyond the sum"]
         for name in row.aliases:
-            below += wrapped(f"+ {effects.parts(name)}", 60).split("\n")
+            below += wrapped(f"together with {effects.parts(name)}", 60).split("\n")
         drawn = [mark("line", beside, {"x": x, "y": y, **tone}, strokeWidth=1.5, xOffset=DODGE)]
         for line, aside in zip(second, (-DODGE, DODGE), strict=True):
             own = [one for one in rows if one["line"] == line]
