@@ -539,8 +539,9 @@ def how_to_read(effects: StudyEffects) -> str:
         f"A main effect is how much {effects.metric} changes from a switch's first setting to the one named, averaged "
         "over all settings of the other switches; an interaction (a × b) is how much the first of two effects changes "
         f"when the second setting is also active. Changes {worse} 0 are worse; the study's margin is "
-        f"{effects.margin:g}. Least squares over {plural(effects.trials, 'trial')} with seeds as blocks; the 95 % "
-        "intervals are not adjusted for one another."
+        f"{effects.margin:g}. Estimates: least squares over {plural(effects.trials, 'trial')} with seeds as blocks. "
+        "The 95 % intervals are t intervals over the effects that each seed shows alone, so that few seeds give wide "
+        "and uneven ones; they are not adjusted for one another."
     )
     if any(row.aliases for row in (*effects.main, *effects.interactions)):
         said += (
