@@ -485,10 +485,10 @@ def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Ite
 def _dominated(others: int, shown: int) -> str:
     if not others:
         return "No variant is dominated."
-    if not shown:
-        which = "The other one is" if others == 1 else f"The {others} others are"
-        return f"{which} dominated in the means only, within that noise, and may belong on the front."
     together = "with 95 % confidence jointly (Holm's procedure)"
+    if not shown:
+        which, may = ("The other one is", "it") if others == 1 else (f"The {others} others are", "they")
+        return f"{which} dominated in the means, not {together}: {may} may belong on the front."
     if shown == others:
         return f"{'The other one is' if others == 1 else f'All {others} others are'} dominated {together}."
     which = f"{shown} {'is' if shown == 1 else 'are'} dominated"
