@@ -128,7 +128,7 @@ def extending(rng: np.random.Generator, times: int) -> Iterator[Case]:
         verdict = judged(row[:3])
         if verdict.word != "undecided" or verdict.further_seeds is None:
             return verdict.word
-        advised = advised_schedule(3, verdict.further_seeds)
+        advised = advised_schedule(3, verdict.further_seeds, lost=0)
         return verdict.word if advised is None else judged(row[: advised.max], ExtendedSeeds((3, advised))).word
 
     def raised(row: Matrix) -> str:
