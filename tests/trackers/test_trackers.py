@@ -23,6 +23,7 @@ from engine_samples import (
     measured,
     planner,
 )
+from fake_store import fake_store
 
 from ablate.errors import ArgumentError, MissingPackageError
 from ablate.execution import tracking
@@ -34,7 +35,7 @@ from ablate.execution.protocol import Broken, Happened, Job, Message
 from ablate.execution.tracking import TrackingObserver
 from ablate.roles import TrialRole
 from ablate.spec.base import Family
-from ablate.store import Store, open_store
+from ablate.store import Store, TrialState, open_store
 from ablate.tables.logged import wandb_records
 from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession, find_tracker
 from ablate.trackers.mlflow import Mlflow
@@ -412,6 +413,29 @@ def test_the_answer_is_a_run_of_its_own_that_replaces_an_earlier_one() -> None:
     assert (given["run"], given["key"], given["curve"], given["replaces"]) == (run, run.identity, (), True)
     assert given["result"] == tracking._Result("finished", {"a": 1.0}, "**The answer**")
     assert action.begins
+
+
+def test_every_trial_that_has_ended_is_sent_whatever_the_others_do() -> None:
+    made, sent = fake_store({"baseline": ({}, 10), "a=x": ({}, 9)}, seeds=3), list[tracking._Action]()
+    states = (None, TrialState.RUNNING, TrialState.FINISHED, TrialState.DIVERGED, TrialState.WAITING, TrialState.PRUNED)
+    for planned, state in zip(made.record.planned, states, strict=True):
+        if state is not None:
+            made.add(planned.variant, planned.seed, {"val_loss": 1.0}, state=state)
+    watching = TrackingObserver("a_study", [], print)
+    watching._threads = [cast(Any, SimpleNamespace(wait_and_put=sent.append))]
+    watching.catch_up(cast(Store, made))
+    assert [action.key for action in sent] == ["baseline/1", "a=x/1", "a=x/2"]
+
+
+def test_a_run_that_was_lost_begins_again_with_its_trial(folder: Path) -> None:
+    made, sent = planner(folder), list[tracking._Action]()
+    watching = TrackingObserver("sample", [], print)
+    watching._threads = [cast(Any, SimpleNamespace(put=sent.append, wait_and_put=sent.append))]
+    trial = next(iter(made.trial(proposal) for proposal in made.design().ask()))
+    assert trial is not None
+    watching.started(trial)
+    watching.measured(trial, measured(0, 7.0), 0)
+    assert [action.begins for action in sent] == [True, False]
 
 
 def test_the_answer_has_a_number_for_each_variant(
