@@ -31,6 +31,7 @@ from ablate.analysis.numbers import (
     times_within,
     with_interval,
 )
+from ablate.analysis.sentences import _settle
 from ablate.analysis.study import read_study
 from ablate.render.formats import render_report
 from ablate.render.table import print_study
@@ -148,3 +149,25 @@ def test_every_table_shows_both_ends_of_a_bootstrapped_interval() -> None:
     assert ends in shown.get()
     assert difference in shown.get()
     assert "[low, high] where it is not symmetric" in shown.get()
+
+
+@pytest.mark.parametrize(
+    ("further", "scheduled", "said"),
+    [
+        ([(1, 0.6)], False, "About 1 more seed would settle it with a chance of 60 %"),
+        ([(3, 0.6), (1, 0.8)], False, "About 3 more seeds would settle each of them with a chance of at least 60 %"),
+        (
+            [(2, 0.6), (None, None)],
+            True,
+            "About 2 more seeds would settle 1 of them with a chance of 60 %, the others would require more than the "
+            "schedule has",
+        ),
+        ([(None, None)], False, "More than 100 more seeds would be required"),
+        ([(None, None)], True, "More seeds than the schedule has would be required"),
+    ],
+)
+def test_how_many_seeds_settle_what_is_undecided(
+    further: list[tuple[int | None, float | None]], scheduled: bool, said: str
+) -> None:
+    """The most that one comparison needs, with the least chance of any."""
+    assert _settle(further, scheduled, "seed") == said
