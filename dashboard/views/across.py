@@ -277,13 +277,12 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
             return "lowest" if best is not None and side is sides[0] else MISSING
         return f"{there[0] - best[0]:+.3f}{', seeds overlap' * (there[1] <= best[2])}"
 
+    reached = f"{LOSSES[loss]} loss" + (f" at {at:,.4g} {AXES[axis]}" if at is not None else "")
     found = pd.DataFrame(
         {
             "variant": [side.title for side in sides],
             "study": [side.study for side in sides],
-            f"{LOSSES[loss]} loss" + (f" at {at:,.4g} {AXES[axis]}" if at is not None else ""): with_equal_decimals(
-                ends
-            ),
+            reached: with_equal_decimals(ends),
             "distance to the lowest": [*map(beside_lowest, sides)],
             "verdict in its study": [of_variant(side.verdict) or MISSING for side in sides],
             "seeds": [f"{side.band.n}" for side in sides],
@@ -299,7 +298,7 @@ def conditions(sides: list[DrawnVariant], axis: Axis, loss: Loss) -> pd.DataFram
         found = found.assign(
             **{row["setting"]: [row[side.name] for side in sides] for row in differ.to_dict("records")}
         )
-    kept = [name for place, name in enumerate(found) if place in (0, 2) or found[name].nunique() > 1]
+    kept = [name for name in found if name in ("variant", reached) or found[name].nunique() > 1]
     return found[kept]
 
 
