@@ -99,7 +99,7 @@ def timed() -> FakeStore:
 
 
 def scheduled_later() -> FakeStore:
-    """Three seeds were declared, and after their results a schedule, of which a trial is missing."""
+    """The study declared three seeds and, after their results, a schedule; one of its trials has not finished."""
     made = store_of(SCHEDULED, {"start": 3, "max": 8})
     before = Declaration(made.record.objective, [], NOON, 9, 3)
     made.record = replace(made.record, declared_before=(before,))
