@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -44,8 +45,8 @@ class Why:
 
     @property
     def words(self) -> str:
-        """The heading of the group and the reason, in one or two sentences."""
-        reason = self.sentence.removeprefix("undecided: ")
+        """The heading of the group, which names the verdict, and the reason, in one or two sentences."""
+        reason = re.sub("^(undecided|needed|not needed): ", "", self.sentence)
         heading = self.group.partition(":")[0] if self.group.startswith("Undecided") else self.group
         end = "" if reason.endswith("?") else "."
         return f"{heading}. {reason[:1].upper()}{reason[1:]}{end}"
