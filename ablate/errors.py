@@ -38,7 +38,7 @@ class AblateError(Exception):
         self,
         problem: str,
         *,
-        where: str | None = None,
+        where: str,
         expected: str | None = None,
         got: str | None = None,
         remedy: str | None = None,
@@ -53,7 +53,7 @@ class AblateError(Exception):
     def paragraph(self) -> str:
         """The whole message as one paragraph of plain text."""
         problem = _shorten(self.problem)
-        parts = [f"{_shorten(self.where)}: {problem}" if self.where else problem]
+        parts = [f"{_shorten(self.where)}: {problem}"]
         if self.expected is not None:
             parts.append(f"expected {_shorten(self.expected)}")
         if self.got is not None:
@@ -62,7 +62,7 @@ class AblateError(Exception):
         return f"{text} {_sentence(_shorten(self.remedy))}" if self.remedy else text
 
     def plain(self) -> dict[str, Any]:
-        """The message as data: `problem`, and `where`, `expected`, `got` and `remedy`, each null if it says none.
+        """The message as data: `problem` and `where`, and `expected`, `got` and `remedy`, each null if it says none.
 
         With several mistakes of a file, `mistakes` lists all of them as `where` and `problem`.
         """
@@ -97,7 +97,7 @@ def _sentence(text: str) -> str:
 def _rebuild(
     kind: type[AblateError],
     problem: str,
-    where: str | None,
+    where: str,
     expected: str | None,
     got: str | None,
     remedy: str | None,

@@ -59,7 +59,7 @@ def _is_installed(package: str) -> bool:
     return False
 
 
-def require(extra: str, what: str, *, where: str | None = None, packages: Sequence[str] = ()) -> None:
+def require(extra: str, what: str, *, where: str = "installed packages", packages: Sequence[str] = ()) -> None:
     """Refuse to continue without the packages of an extra. Call it before each import of such a package.
 
     Args:

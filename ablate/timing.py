@@ -174,7 +174,8 @@ def step_of(name: str, spec: ModelSpec, length: int, setting: Setting) -> Callab
     needed = _BYTES * (2 * cost.parameters + setting.batch * cost.activations)
     there = torch.cuda.mem_get_info()[0] if setting.device == "cuda" else available_memory()
     if needed > there:
-        raise EngineError(f"out of memory: {needed / 2**30:.1f} GiB predicted, {there / 2**30:.1f} GiB are there")
+        problem = f"out of memory: {needed / 2**30:.1f} GiB predicted, {there / 2**30:.1f} GiB are there"
+        raise EngineError(problem, where=name)
     build: Callable[[], nn.Module] = (
         (lambda: build_block(spec.blocks[0], context))
         if setting.whole

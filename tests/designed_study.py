@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,11 @@ def run(
     direction: str = "minimize",
     refusal: Callable[[Point], str | None] = lambda point: None,
     most: int = 10_000,
+    plain: Mapping[str, float] | None = None,
 ) -> FakeStore:
     """Run at most so many trials; nothing is confirmed unless the design says so.
+
+    `plain` are the numbers of the baseline by their paths, `{"model.heads": 4}`, of those that a design varies.
 
     Seeds shift all variants alike; noise is each trial's own.
     """
@@ -66,7 +70,16 @@ def run(
             settings = {**point.settings, **{path: str(value) for path, value in point.values.items()}}
             parameters, chosen = kept_parameters(point.settings), point.name not in declared
             found.setdefault(
-                point.name, VariantRecord(point.name, f"hash {point.name}", settings, {}, parameters, 8, chosen)
+                point.name,
+                VariantRecord(
+                    point.name,
+                    f"hash {point.name}",
+                    settings,
+                    _nested({**(plain or {}), **point.values}),
+                    parameters,
+                    8,
+                    chosen,
+                ),
             )
             planned.append(PlannedTrial(f"{point.name}/{seed}", point.name, seed, point.role))
             if len(planned) > most:
@@ -92,3 +105,11 @@ def run(
 
 def runs_of(made: FakeStore) -> dict[str, VariantRuns]:
     return read_runs(made, made.record, "val_loss")
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = {}
+    for path, value in values.items():
+        *parts, last = path.split(".")
+        reduce(lambda inner, part: inner.setdefault(part, {}), parts, spec)[last] = value
+    return spec

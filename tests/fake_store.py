@@ -35,7 +35,7 @@ class FakeStore:
 
     def study(self, name: str) -> StudyRecord:
         if name != self.record.name:
-            raise NotFoundError(f"there is no study {name!r}")
+            raise NotFoundError("there is no such study", where=name)
         return self.record
 
     def codes(self, identities: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -64,21 +64,25 @@ def read_calibration(store: StudyReader, name: str) -> StudyCalibration:
 
 def _no_noise(report: StudyReport, paired: Sequence[VariantRow]) -> NotFoundError:
     """The error if the noise cannot be estimated: no pairs, too few, or differences that are all the same."""
+    where = f"study {report.record.name!r}"
     if not paired and any(row.difference is not None for row in report.variants):
         return NotFoundError(
-            f"study {report.record.name!r} was judged from runs that are not paired",
+            "it was judged from runs that are not paired",
+            where=where,
             expected=f"{report.unit}s that a variant shares with the baseline: the noise is that of their differences",
         )
     most = max((row.difference.n for row in paired if row.difference is not None), default=0)
     if most < LEAST_PAIRS:
         return NotFoundError(
-            f"study {report.record.name!r} shows no noise yet",
+            "it shows no noise yet",
+            where=where,
             expected="a variant and the baseline with two finished seeds",
             got=f"at most {plural(most, 'paired seed')}",
             remedy="Run it with at least 2 seeds.",
         )
     return NotFoundError(
-        f"study {report.record.name!r} shows no noise: the differences of each variant are the same at every seed",
+        "it shows no noise: the differences of each variant are the same at every seed",
+        where=where,
         expected="some spread between seeds",
         got=f"none over up to {plural(most, 'paired seed')}",
         remedy=f"See whether {report.metric} is too coarse: more rows of validation tell smaller differences.",

@@ -93,11 +93,15 @@ class Change:
         return " + ".join(parts)
 
 
-def setting_changes(record: StudyRecord) -> Callable[[str, str], Change]:
-    """A function from a switch and a setting, or a spec path and its value, to what it changes in the baseline."""
+def setting_changes(record: StudyRecord, origin: str = "") -> Callable[[str, str], Change]:
+    """A function from a switch and a setting, or a spec path and its value, to what it changes in a variant.
+
+    Args:
+        origin: Name of that variant; the baseline of the study by default.
+    """
     space, texts = without_texts(record.space)
     switches: Mapping[str, Mapping[str, Any]] = space.get("switches", {})
-    baseline = next(variant for variant in record.variants if variant.name == record.baseline)
+    baseline = next(variant for variant in record.variants if variant.name == (origin or record.baseline))
 
     def text_of(switch: str, setting: str) -> Mapping[str, str]:
         own = texts.get(("switches", switch, setting), {})
@@ -284,8 +288,12 @@ def part_value(path: str, value: Any) -> Any:
 
 
 def effect_titles(record: StudyRecord, names: Iterable[str]) -> dict[str, str]:
-    """The titles of effects by their names, `switch=setting` joined by colons: `no norm × no output projection`."""
-    change = setting_changes(record)
+    """The titles of effects by their names, `switch=setting` joined by colons: `no norm × no output projection`.
+
+    An effect is that of leaving the first setting of its switch, which the variant `baseline` has, whichever variant
+    the others are compared with.
+    """
+    change = setting_changes(record, BASELINE if any(one.name == BASELINE for one in record.variants) else "")
 
     def title(name: str) -> str:
         said = [change(*one.split("=", 1)).title or one for one in name.split(":")]

@@ -14,7 +14,7 @@ from ablate.analysis.answer_rows import withheld_in_words
 from ablate.analysis.course import course_cell
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, plural, times_within, with_interval
 from ablate.analysis.report import StudyReport
-from ablate.analysis.rows import VariantRow
+from ablate.analysis.rows import VariantRow, reference_words
 from ablate.analysis.slices import varied_values
 from ablate.stats import Interval, PairedDifference, sign_flip
 from ablate.stats.bounds import LEAST_PAIRS, at_least, at_most
@@ -473,11 +473,13 @@ def _interval_help(report: StudyReport) -> str:
 
 def _difference_help(report: StudyReport) -> str:
     better = "lower" if report.direction == "minimize" else "higher"
+    reference = reference_words(report.baseline, report.variants)
     paired = all(report.record.pairs(row.name) for row in report.variants if row.difference is not None)
     how = f" at the same {report.unit}" if paired else f", {report.pairing}"
     if report.rule.relative:
-        return f"difference: {report.metric} of the variant over that of the baseline{how}, minus 1: 0.05 is 5 % more."
-    return f"difference: variant minus baseline{how}; {better} {report.metric} is better."
+        return f"difference: {report.metric} of the variant over that of {reference}{how}, minus 1: 0.05 is 5 % more."
+    minus = f"variant minus {reference.removeprefix('the ')}"
+    return f"difference: {minus}{how}; {better} {report.metric} is better."
 
 
 def _verdict_help(report: StudyReport) -> Iterator[str]:

@@ -188,7 +188,8 @@ def read_findings(store: StudyReader, name: str) -> Findings:
     counted = report.record.knows_models
     if not trials:
         raise NotFoundError(
-            f"study {name!r} has no results to report yet",
+            "it has no results to report yet",
+            where=f"study {name!r}",
             expected="a trial that has ended",
             got=f"{report.progress.planned} planned",
             remedy="Run it with `ablate study` and report it afterwards.",

@@ -234,7 +234,8 @@ def _check_quantities(record: StudyRecord, quantities: Sequence[str]) -> dict[st
     names = [metric if quantity == "objective" else quantity for quantity in quantities]
     if not 2 <= len(set(names)) == len(names) <= 3:
         raise AblateError(
-            "a front is seen by two or three different quantities",
+            "it is seen by two or three different quantities",
+            where="Pareto front",
             got=", ".join(names),
             remedy=f"Name two or three of {', '.join((metric, *COSTS))}.",
         )
@@ -244,6 +245,7 @@ def _check_quantities(record: StudyRecord, quantities: Sequence[str]) -> dict[st
         if direction is None:
             raise AblateError(
                 "which way this quantity is better is not known",
+                where="Pareto front",
                 expected=f"one of {', '.join((metric, *COSTS))}",
                 got=f"`{name}`",
             )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ablate.analysis.changes import Change
 from ablate.analysis.runs import Failure
+from ablate.spec.design import BASELINE
 from ablate.stats import (
     Allowance,
     Direction,
@@ -192,6 +193,11 @@ class Course:
     def points(self) -> tuple[CoursePoint, ...]:
         """The comparison at the evaluations that all seeds share, ascending."""
         return self.measured.points()
+
+
+def reference_words(baseline: VariantRow, rows: Iterable[VariantRow]) -> str:
+    """What a sentence calls the variant that others are compared with; its name if another is called `baseline`."""
+    return baseline.name if any(row.name == BASELINE != baseline.name for row in rows) else f"the {BASELINE}"
 
 
 @dataclass(frozen=True, slots=True)

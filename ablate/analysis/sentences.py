@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ablate.analysis.changes import Change
 from ablate.analysis.numbers import decimals_for, fixed, listed, plural, shortened
-from ablate.analysis.rows import JudgingRule, VariantRow
+from ablate.analysis.rows import JudgingRule, VariantRow, reference_words
 from ablate.analysis.runs import first_line
 from ablate.stats import Direction, SeedPlan, SeedSchedule
 from ablate.stats.bounds import LEAST_PAIRS, at_least, at_most
@@ -39,12 +39,12 @@ def answer_sentences(
     better = [row for row in compared if verdicts[row.name].word == "better"]
     fine = [row for row in compared if verdicts[row.name].is_acceptable and row not in better]
     worse = [row for row in compared if verdicts[row.name].is_worse]
-    naming = _Naming.of(compared)
+    naming, reference = _Naming.of(compared), reference_words(baseline, compared)
     sentences = [
         *_sentences_on_spared(better, naming, rule, "Better without", " these"),
         *_sentences_on_spared(fine, naming, rule, "You can remove", ""),
     ]
-    sentences += [*_sentences_on_needed(worse, naming, rule), *_others(better, fine, worse, naming, rule)]
+    sentences += [*_sentences_on_needed(worse, naming, rule), *_others(better, fine, worse, naming, rule, reference)]
     sentences += [sentence] if (sentence := joint_sentence(compared, together)) else []
     undecided = [row for row in compared if verdicts[row.name].word == "undecided"]
     sentences += _sentences_on_undecided(undecided, baseline, naming, rule)
@@ -195,12 +195,13 @@ def _others(
     worse: Sequence[VariantRow],
     naming: _Naming,
     rule: JudgingRule,
+    reference: str,
 ) -> Iterator[str]:
     """Sentences on variants that do more than remove parts: how they compare with the baseline."""
     beginnings = (
-        (better, f"Better than the baseline by more than {rule.margin:g}"),
-        (fine, f"Not worse than the baseline by {rule.margin:g} or more"),
-        (worse, f"Worse than the baseline by more than {rule.margin:g}"),
+        (better, f"Better than {reference} by more than {rule.margin:g}"),
+        (fine, f"Not worse than {reference} by {rule.margin:g} or more"),
+        (worse, f"Worse than {reference} by more than {rule.margin:g}"),
     )
     for rows, beginning in beginnings:
         if others := [row for row in rows if not row.change.only_removes]:

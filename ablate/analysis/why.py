@@ -65,7 +65,7 @@ def why(report: StudyReport, variant: str) -> Why:
     return Why(
         row=shown,
         group=title,
-        sentence=row.verdict_sentence or row.verdict_cell,
+        sentence=row.verdict_cell,
         seeds=_by_seed(row, report),
         facts=dict(_facts(row, shown, report, answer)),
     )
@@ -111,7 +111,7 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
     if lengths := dict(_lengths(row, report)):
         yield "lengths", "; ".join(f"{length} {values}" for length, values in lengths.items())
     if row.parameters is not None:
-        change = percent(row.parameter_change)
+        change = percent(next(one for one in report.variants if one.name == row.name).parameter_change)
         yield "cost", f"{row.parameters:,} parameters ({change.replace('%', ' %')})"
     if report.evidence.tuning is not None and (tuned := report.evidence.tuning.of.get(row.name)) and tuned.values:
         values = (
@@ -207,7 +207,7 @@ def gate(report: StudyReport, variant: str, asked: Asked) -> GateAnswer:
     """
     row, answer = compared_row(report, variant, "--variant"), answer_of(report)
     void = _void(answer, {variant, report.baseline_of(variant).name})
-    reason = void or row.verdict_sentence or row.verdict_cell or "it has no verdict"
+    reason = void or row.verdict_cell
     passed: Passed = "undecided" if void else _passed(row, asked, report.margin)
     left = report.progress.states
     further = next_steps(report) if left[TrialState.WAITING] + left[TrialState.RUNNING] else answer.next

@@ -297,7 +297,7 @@ def _mistake(error: Any) -> AblateError:
     if isinstance(error, AblateError):
         return error
     if isinstance(error, OSError):  # a name that no file can have, a folder that may not be read, a full disk
-        where = None if error.filename is None else str(error.filename)
+        where = "ablate" if error.filename is None else str(error.filename)
         return AblateError(f"the system refuses this: {error.strerror or error}", where=where)
     where = error.ctx.command_path if error.ctx else "ablate"
     return AblateError(error.format_message(), where=where, remedy=f"`{where} --help` shows what it takes.")

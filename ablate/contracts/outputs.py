@@ -167,7 +167,7 @@ class _Sample:
             NotFoundError: It has another name.
         """
         if name != self._record.name:
-            raise NotFoundError(f"there is no study {name!r}")
+            raise NotFoundError("there is no such study", where=name)
         return self._record
 
     def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:

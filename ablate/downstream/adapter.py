@@ -50,6 +50,7 @@ class Adapter(TemplateLM):  # type: ignore[misc]  # the library has no types
             if len(scored) > self._scored.context:
                 raise DataError(
                     "an answer is longer than the context of the model",
+                    where="downstream task",
                     expected=f"at most {self._scored.context} tokens",
                     got=str(len(scored)),
                 )
@@ -76,7 +77,8 @@ class Adapter(TemplateLM):  # type: ignore[misc]  # the library has no types
     def _written(self, context: str, settings: dict[str, Any]) -> str:
         if settings.get("do_sample") and settings.get("temperature", 1.0):
             raise DataError(
-                "this task draws at random what the model writes",
+                "its answers are drawn at random",
+                where="downstream task",
                 expected="a task whose answers are greedy (`do_sample: false`)",
                 remedy="Set `do_sample: false` in its `generation_kwargs`.",
             )

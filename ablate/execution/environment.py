@@ -220,7 +220,7 @@ def check_shares(trials: Iterable[Trial], ranks: int) -> None:
     Raises:
         EngineError: It cannot.
     """
-    variants = {trial.variant.hash: trial.variant for trial in trials} if ranks > 1 else {}
+    variants = {trial.variant.hash: trial.variant for trial in trials}
     for variant in variants.values():
         training = variant.spec.training
         for size in sorted({phase.batch_size for phase in training.phases(variant.context)}):

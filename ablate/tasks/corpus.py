@@ -83,7 +83,7 @@ class Documents(Corpus):
                 seen[digest] = None
                 yield document, self.held_out.get(digest, "train")
         if _fingerprint(seen) != self.fingerprint:
-            raise _changed_error()
+            raise _changed(self.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class OneText(Corpus):
                 piece = following
             yield SourceDocument(f"{split}#end", piece), split
         if content.fingerprint() != self.fingerprint:
-            raise _changed_error()
+            raise _changed(self.source)
 
     def _divided(self, content: _Content) -> Iterator[tuple[str, str]]:
         """Lines with their splits; a line that crosses a boundary may be cut in two."""
@@ -351,8 +351,8 @@ def _held_out(digests: list[bytes], shares: dict[str, float], address: str, read
     return held_out
 
 
-def _changed_error() -> DataError:
-    return DataError("the text has changed while it was read", remedy="Run the command again.")
+def _changed(source: Source) -> DataError:
+    return DataError("the text changed while it was read", where=source.address, remedy="Run the command again.")
 
 
 def _digest(text: str) -> bytes:

@@ -59,7 +59,9 @@ class Table:
                 seen.add(key)
                 yield row
         if len(seen) != self.sizes[split]:
-            raise DataError("the data changed while it was read", remedy="Run the command again.")
+            raise DataError(
+                "the data changed while it was read", where=self.source.address, remedy="Run the command again."
+            )
 
 
 def without_shared_texts(

@@ -76,6 +76,8 @@ def test_heights_cut_off_the_first_fall_only() -> None:
     low, high = heights(few) or (0, 0)
     assert low < 2.0 < 10.0 < high, "of four points the first is shown, too"
     assert heights([]) is None
+    for flat, room in ((4.0, 0.2), (-4.0, 0.2), (0.0, 1.0)):  # of curves without a height
+        assert heights([band([line(curve([flat] * 6))])]) == (flat - room, flat + room)
     assert what_is_cut(few) == what_is_cut([]) == where_panels_begin({"a": few[0]}) == ""
     long = {"a": band([line(curve([9.0 - step for step in range(9)]))])}
     assert where_panels_begin(long).startswith("Panels begin at 40 of 80"), "the later part, where curves differ"

@@ -51,20 +51,24 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "grid": {"seeds": 2},
     "fractional": {"resolution": "III", "seeds": 2},
     "simplify": {"seeds": 3, "beam": 2, "confirm": 3},
+    "add_one_in": {"seeds": 3},
     "sweep": {"path": "model.heads", "values": [1, 2, 4], "seeds": 3},
     "search": {"sampler": "random", "points": 6, "seeds": 3, "objectives": ["objective", "parameters"]},
 }
+NUMBERS = {"confirm": 3, "objectives": ["objective"], "ranges": {"model.heads": {"low": 1, "high": 4}}}
 
 
-def designed(kind: str, words: Mapping[str, Any] = WORDS, **options: Any) -> FakeStore:
+def designed(kind: str, words: Mapping[str, Any] = WORDS, design: Mapping[str, Any] = {}, **options: Any) -> FakeStore:
     sign = 1 if options.get("direction", "minimize") == "minimize" else -1
+
+    heads = options.get("plain", {}).get("model.heads", 0)
 
     def truth(settings: Mapping[str, str], values: Mapping[str, Any]) -> float | None:
         off = {name for name, setting in settings.items() if setting == "off"}
         if kind == "leave_one_out" and "e" in off:
             return None
         return 3 + sign * (sum(EFFECTS.get(name, 0.0) for name in off) + 0.3 * ({"a", "b"} <= off)
-                           - values.get("model.heads", 0) / 10)  # fmt: skip
+                           - values.get("model.heads", heads) / 10)  # fmt: skip
 
     names = "abcde" if kind == "leave_one_out" else "abc"
     both = {"a": "off", "b": "off"}
@@ -75,7 +79,7 @@ def designed(kind: str, words: Mapping[str, Any] = WORDS, **options: Any) -> Fak
         if kind == "leave_one_out"
         else {}
     )
-    made = run({"kind": kind} | DESIGNS[kind], on_off(*names), truth, noise=0.02, variants=variants, **options)
+    made = run({"kind": kind} | DESIGNS[kind] | design, on_off(*names), truth, noise=0.02, variants=variants, **options)
     switches = {name: {"on": {}, "off": words.get(name, {})} for name in names}
     made.record = replace(made.record, space=made.record.space | {"switches": switches})
     return made
@@ -107,6 +111,14 @@ def scheduled_later() -> FakeStore:
     return made
 
 
+def lost_in_a_sweep() -> FakeStore:
+    """A trial of the baseline diverged at the second of four values, and one of the variant failed at the third."""
+    made = designed("sweep", design={"values": [1, 2, 4, 8]})
+    made.add("baseline@model.heads=2", 1, {}, state=TrialState.DIVERGED)
+    made.add("plain@model.heads=4", 2, state=TrialState.FAILED, reason="out of memory")
+    return made
+
+
 def lost_in_a_suite() -> FakeStore:
     made = suite(drawn(np.random.default_rng(1), MEANS))
     made.add("linear@task=copy", 1, state=TrialState.FAILED, reason="out of memory")
@@ -114,13 +126,17 @@ def lost_in_a_suite() -> FakeStore:
     return made
 
 
-def claimed() -> FakeStore:
-    """Three variants and a claim of every kind, some true, some false, some that these seeds do not decide."""
+def claimed(he: int = 4, far: int = 4) -> FakeStore:
+    """Three variants, of which two have so many seeds, and a claim of every kind: true, false, or not decided."""
     claims = [claim(expect, id=f"{expect}-{number}") | ({} if number else {"left": "attention", "right": "he"})
               for expect in ("better", "not_worse", "worse", "equal") for number in (0, 1)]  # fmt: skip
     ordered = {"id": "o", "order": ["he", "attention", "far"], "expect": "ordered", "margin": 0.01}
     amount = {"id": "n", "subject": {"variant": "far", "quantity": "val_loss", "over": "attention"}, "expect": 0.3}
-    losses = {"attention": [2.0, 2.1, 1.9, 2.05], "he": [2.12, 2.21, 2.02, 2.16], "far": [2.3, 2.42, 2.18, 2.36]}
+    losses = {
+        "attention": [2.0, 2.1, 1.9, 2.05],
+        "he": [2.12, 2.21, 2.02, 2.16][:he],
+        "far": [2.3, 2.42, 2.18, 2.36][:far],
+    }
     return store_with([*claims, ordered, amount | {"tolerance": 0.05}], losses)
 
 
@@ -132,8 +148,15 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "grid_begun": lambda: designed("grid", most=7),
     "ladder": lambda: climbing(lambda compute: loss(2 * compute)),
     "ladder_fades": lambda: climbing(lambda compute: loss(compute) - 0.3 * (compute / 1e12) ** -0.8),
+    "ladder_two_seeds": lambda: climbing(lambda compute: loss(2 * compute), seeds=2),
     "ladder_short": lambda: climbing(lambda compute: loss(2 * compute), rungs=2),
     "budgets": lambda: budgeted(lambda at: 0.1 - 0.02 * at),
+    "search_confirmed": lambda: designed("search", design={"confirm": 3, "objectives": ["objective"]}),
+    "search_of_numbers": lambda: designed("search", design=NUMBERS, direction="maximize", plain={"model.heads": 2}),
+    "add_one_in": lambda: designed("add_one_in"),
+    "grid_maximized": lambda: designed("grid", direction="maximize"),
+    "sweep_lost": lost_in_a_sweep,
+    "sweep_one_seed": lambda: designed("sweep", design={"values": [1, 2, 4, 8], "seeds": 1}),
     "swept": lambda: swept({32: 0.0, 64: 0.02, 128: 0.1}),
     "suite": lambda: suite(drawn(np.random.default_rng(1), MEANS)),
     "suite_lost": lost_in_a_suite,
@@ -148,6 +171,7 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "unfinished": lambda: numbered(6, 6, 1, {"seeds": 6}),
     "extended": lambda: numbered(6, 8, 2, {"seeds": 8}),
     "claims": claimed,
+    "claims_begun": lambda: claimed(3, 1),
     "target": lambda: reaching({"baseline": [900, 950, 920], "fast": [600, 640, 610], "slow": [1500, 1400, 1100]}),
 }
 

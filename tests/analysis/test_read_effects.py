@@ -399,6 +399,29 @@ def test_an_effect_without_two_bounds_has_its_reason(
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 @pytest.mark.parametrize(
+    ("low", "high", "main", "pair"),
+    [
+        (0.1, 0.3, "undecided", "undecided"),
+        (0.11, 0.3, "worse", "worse than the sum"),
+        (-0.1, 0.1, "undecided", "undecided"),
+        (-0.1, 0.09, "as good", "undecided"),
+        (-0.09, 0.1, "undecided", "undecided"),
+        (-0.09, 0.09, "as good", "within"),
+        (-0.3, -0.1, "as good", "undecided"),
+        (-0.3, -0.11, "better", "better than the sum"),
+        (-0.3, 0.3, "undecided", "undecided"),
+    ],
+)
+def test_a_bound_at_the_margin_shows_nothing(low: float, high: float, main: str, pair: str, direction: str) -> None:
+    ends = (low, high) if direction == "minimize" else (-high, -low)
+    row = EffectRow((("a", "off"),), sum(ends) / 2, *ends, ())
+    found = StudyEffects("x", direction, 0.1, (row,), (), (), False, 0.1, 4, 8, 0, None, 0, (), False, "", {})  # type: ignore[arg-type]
+    assert found.side(row) == main
+    assert found.side(replace(row, settings=(("a", "off"), ("b", "off")))) == pair
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize(
     ("low", "high", "of_parts", "of_others"),
     [
         (0.11, 0.3, "The a and the b replace each other: without both it is worse", "a and b interact: together worse"),

@@ -211,7 +211,8 @@ def test_the_next_rung_is_the_one_that_would_decide() -> None:
         (step,) = next_of(studied(lambda compute: loss(2 * compute), rungs=3, design={"dial": dial, "rungs": rungs}))
         assert step.arguments[-1] == after, "rungs go on as the last two do"
     assert next_of(studied(lambda compute: loss(2 * compute))) == [], "it holds"
-    assert next_of(studied(lambda compute: loss(2 * compute), rungs=3, design={"target": 1.0})) == []
+    for design in ({"target": 1.0}, {"per_rung": {"training.batch_size": [8, 9, 9]}}, {"seeds_per_rung": [4, 4, 4]}):
+        assert next_of(studied(lambda compute: loss(2 * compute), rungs=3, design=design)) == []
 
 
 @pytest.mark.parametrize("state", [TrialState.DIVERGED, TrialState.WAITING])

@@ -74,7 +74,7 @@ def test_each_way_differs_from_the_plain_one_in_what_its_name_says(monkeypatch: 
 
 
 def _no_compiler(device: str) -> None:
-    raise EngineError("there is none")
+    raise EngineError("there is none", where="compiler")
 
 
 @pytest.mark.parametrize(("loss", "state"), [(2.0, "ok"), (2.01, "differs"), (float("nan"), "differs")])

@@ -511,7 +511,7 @@ def test_an_interrupt_after_the_last_trial_interrupts_nothing(run: Run) -> None:
 
 def test_an_engine_that_breaks_leaves_no_running_trial(run: Run, store: Store) -> None:
     def break_(job: Job, attempt: int) -> Sequence[Message]:
-        raise EngineError("nothing works any more")
+        raise EngineError("nothing works any more", where="engine")
 
     with pytest.raises(EngineError):
         run(break_)
@@ -528,7 +528,7 @@ def test_a_store_that_fails_ends_the_run_and_loses_nothing(
     def full(self: Store, *arguments: object) -> bool:
         calls.append(arguments)
         if len(calls) > 3:
-            raise StoreError("no space is left on the disk")
+            raise StoreError("no space is left on the disk", where="store")
         return written(self, *arguments)
 
     monkeypatch.setattr(Store, "record_outcome", full)

@@ -17,7 +17,7 @@ from ablate.execution.ledger import Ledger
 from ablate.planning.planner import make_plan
 from ablate.store import CurvePoint, TrialOutcome, open_store
 from ablate.store.leases import Lease
-from ablate.store.records import DesignTraits, InferenceCost, SpeedTiming, TrialState
+from ablate.store.records import DesignTraits, InferenceCost, SpeedTiming, TrialState, WorkerRecord
 from ablate.store.tables import leases
 
 OBJECTIVE: dict[str, Any] = {"metric": "val_loss", "direction": "minimize", "margin": 0.1}
@@ -117,6 +117,15 @@ def test_points_of_all_running_trials_are_written_together_and_those_of_an_ended
         }
         ledger.write_points()  # nothing is left to write
         assert store.curves([one.key])[one.key] == curve
+        later = CurvePoint(3, 1.5, 30, 3.0, 5.0, 2.0)
+        ledger.add_point(one, later)
+        ledger.record_worker(one, None, 2)
+        ledger.write_points()
+        assert store.curves([one.key])[one.key] == curve, "an attempt that was lost writes no more"
+        ledger.add_point(one, later)
+        ledger.record_worker(one, WorkerRecord("here", "cpu", 1), 2)
+        ledger.write_points()
+        assert store.curves([one.key])[one.key] == (*curve, later)
 
 
 def test_a_study_that_takes_the_place_of_another_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -170,7 +171,10 @@ def test_a_changed_checkpoint_is_not_used(folder: Path, change: str) -> None:
     assert [told(point) for point in again] == [told(point) for point in whole]
 
 
-def test_a_full_disk_costs_a_checkpoint_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("free", "said"), [(4096, "(the disk is full)"), (2**40, "([enforce fail")])
+def test_a_disk_that_takes_no_file_costs_a_checkpoint_and_nothing_else(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, free: int, said: str
+) -> None:
     job = job_of([make_plan(planner(folder, training=SHORT)).trials[0]])
     saved = Checkpoints(folder / "kept", CheckpointInterval()).of(job)
     run(folder, job, saved, 9)
@@ -180,13 +184,27 @@ def test_a_full_disk_costs_a_checkpoint_and_nothing_else(folder: Path, monkeypat
         pytest.skip("this system has no /dev/full")
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", lambda state, path: save(state, full))
-        patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
+        patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
         points, warnings = run(folder, job, saved)
     assert points[-1].step == STEPS
     assert len(warnings) == 3
-    assert all("could not be written" in warning and "(the disk is full)" in warning for warning in warnings)
+    assert all("could not be written" in warning and said in warning for warning in warnings)
+    assert all("\n" not in warning for warning in warnings)
     assert saved.newest_step() == 8
     assert len(list(saved.folder.iterdir())) == 2
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_ends_no_trial(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of([make_plan(planner(folder, training=SHORT)).trials[0]])
+    saved = Checkpoints(folder / "kept", CheckpointInterval()).of(job)
+
+    def refuses(*_: object, **__: object) -> None:
+        raise PermissionError("in use")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", refuses)
+        points, _ = run(folder, job, saved)
+    assert points[-1].step == STEPS
 
 
 class Killer(Log):
@@ -268,6 +286,6 @@ def test_cores_and_memory_of_a_job_limit_the_workers(folder: Path, monkeypatch: 
     assert LocalEngine(options(folder, memory=3)).size == 3
     with (
         LocalEngine(RunOptions(cache=folder, device="cpu", workers=4, resources=ResourcesSpec(memory=3))) as engine,
-        pytest.raises(EngineError, match="do not have the memory of a job each"),
+        pytest.raises(EngineError, match=r"the memory of a job each.*; got 3 GiB for each\. Ask for less memory"),
     ):
         engine.admit(make_plan(planner(folder)))

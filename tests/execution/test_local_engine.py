@@ -288,7 +288,9 @@ def test_a_worker_that_dies_gives_its_place_and_devices_to_the_next(
     lost.ready, lost.job = ready, None if idle else lost.job
     lost.process.end(code, b"a" * 5000 + b"\xff\nthe end\n", lost)  # type: ignore[attr-defined]
     if reason is None:
-        with pytest.raises(EngineError, match=r"a worker ended with exit code 3 before it could train.*got the end"):
+        with pytest.raises(
+            EngineError, match=r"a worker ended with exit code 3 before it could train.*got the end\. Fix the error"
+        ):
             engine.poll(0.0)
     elif idle:
         assert engine.poll(0.0) == []

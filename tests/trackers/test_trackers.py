@@ -436,6 +436,12 @@ def test_a_run_that_was_lost_begins_again_with_its_trial(folder: Path) -> None:
     watching.started(trial)
     watching.measured(trial, measured(0, 7.0), 0)
     assert [action.begins for action in sent] == [True, False]
+    watching.lost(trial, "its node died")
+    watching.split([trial], "it did not fit")  # its run is closed already
+    dropped = tracking._drop
+    assert [action.call.func is dropped for action in sent] == [False, False, True]  # type: ignore[attr-defined]
+    watching.started(trial)
+    assert [action.begins for action in sent] == [True, False, False, True]
 
 
 def test_the_answer_has_a_number_for_each_variant(

@@ -111,7 +111,8 @@ class Stack(nn.Module):
             raise ValueError(f"token ids [K, B, T] of one token at least are expected; got {list(tokens.shape)}")
         if self.longest_input is not None and first + tokens.shape[2] > self.longest_input:
             raise AblateError(
-                "this input is longer than the model can read",
+                "the input is longer than the model can read",
+                where="model",
                 expected=f"at most {self.longest_input} tokens",
                 got=f"{first + tokens.shape[2]}",
                 remedy="Build the model with a longer context, or cut the input.",

@@ -653,7 +653,7 @@ class MistakeOutput(TypedDict):
     """A mistake: what, where, what was expected, what was found, how to correct it; of a file, all `mistakes`."""
 
     problem: str
-    where: str | None
+    where: str
     expected: str | None
     got: str | None
     remedy: str | None

@@ -205,6 +205,7 @@ def parse(address: str, *, with_test: bool = False, partial: bool = False) -> So
     near = difflib.get_close_matches(address, forms, n=1)
     raise DataError(
         "there is no such data source",
+        where="data",
         expected=f"one of {', '.join(forms.values())}",
         got=repr(address),
         remedy=f"Did you mean {forms[near[0]]}?" if near else "Write `file:` before the path of a file.",

@@ -104,7 +104,9 @@ class Hub(Source):
 
         name, config = self._parts["name"], None
         if missing := self.missing():
-            raise DataError(missing, remedy="Check the path after `hub:`, or name other data.")
+            raise DataError(
+                missing, where=f"hub:{self.argument}", remedy="Check the path after `hub:`, or name other data."
+            )
         if self._is_local:
             name = str(typed_path(name, DataError))
         elif name.count("/") == 2:
