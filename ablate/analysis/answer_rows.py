@@ -183,7 +183,7 @@ def answer_groups(report: StudyReport, *, letters: bool = True) -> tuple[tuple[A
             words += f" ({row.name})"
         by_group[group].append(_row(row, words, included(row.name, removed), report))
     groups = tuple(
-        AnswerGroup(key, TITLES[key], tuple(sorted(rows, key=_badness(worse))))
+        AnswerGroup(key, TITLES[key].replace("seed", report.unit), tuple(sorted(rows, key=_badness(worse))))
         for key, rows in by_group.items()
         if rows
     )

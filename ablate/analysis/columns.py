@@ -299,7 +299,7 @@ class _Writer:
         verdict, unit, margin = row.verdict, self.report.unit, self.report.margin
         assert verdict is not None
         if verdict.word == "diverged":
-            return f"{len(row.diverged)} of {plural(len(row.planned), 'seed')}"
+            return f"{len(row.diverged)} of {plural(len(row.planned), unit)}"
         if verdict.word == "undecided":
             return _what_lacks(row, unit)
         low, high = (verdict.bound.low, verdict.bound.high) if verdict.bound is not None else (0.0, 0.0)

@@ -106,7 +106,7 @@ def percent(fraction: float | None) -> str:
     """A signed change: -12%, +0.4%, 0%."""
     if fraction is None:
         return MISSING
-    rounded = round(100 * fraction, 1) + 0.0
+    rounded = round(100 * fraction, 1)
     if rounded == 0:
         return "0%"
     return f"{rounded:+.1f}%" if abs(rounded) < 10 else f"{100 * fraction:+.0f}%"

@@ -293,16 +293,16 @@ def _is_flat(row: VariantRow) -> bool:
 
 def _why_few(row: VariantRow, baseline: VariantRow, least: int, unit: str) -> str:
     """Why a variant has too few pairs: trials that were lost, or else too few that have ended."""
-    lost = [*_lost("the baseline", baseline), *_lost("its trials", row)]
+    lost = [*_lost("the baseline", baseline, unit), *_lost("its trials", row, unit)]
     return "; ".join(lost) or f"at least {least} paired {unit}s are required"
 
 
-def _lost(whose: str, row: VariantRow) -> Iterator[str]:
+def _lost(whose: str, row: VariantRow, unit: str) -> Iterator[str]:
     for happened, trials in (("diverged", row.diverged), ("failed", row.failed)):
         if trials:
             seeds = listed(str(trial.seed) for trial in trials)
-            word = "seed" if len(trials) == 1 else "seeds"
-            yield f"{whose} {happened} at {word} {seeds} ({first_line(trials[0].reason)})"
+            at = f"{unit}{'s' * (len(trials) > 1)} {seeds}" if unit == "seed" else plural(len(trials), unit)
+            yield f"{whose} {happened} at {at} ({first_line(trials[0].reason)})"
 
 
 def advised_seeds(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> SeedSchedule | None:

@@ -339,7 +339,7 @@ def _answer(
     limits = (
         *(() if learnt else learning),
         *missing_trials(progress.states, evidence.tuning),
-        *lost_trials(progress.failures, rows, baseline),
+        *lost_trials(progress.failures, rows, baseline, record.unit),
         *ended_early(question.early),
         *target_limits(record, rows),
         *(learning if learnt else ()),

@@ -182,27 +182,27 @@ def missing_trials(progress: Mapping[TrialState, int], tuning: Tuning | None) ->
 
 
 def lost_trials(
-    failures: Sequence[Failure], rows: Sequence[VariantRow], baseline: VariantRow
+    failures: Sequence[Failure], rows: Sequence[VariantRow], baseline: VariantRow, unit: str
 ) -> Iterator[StudyWarning]:
     """Warnings if trials failed or diverged: of variants that are then not compared, or of the baseline."""
     if failures:
         names = tuple(dict.fromkeys(failure.variant for failure in failures))
         failed = f"{plural(len(failures), 'trial')} failed"
-        full = f"{failed} ({listed(names)}): the comparisons with these variants lack seeds."
+        full = f"{failed} ({listed(names)}): the comparisons with these variants lack {unit}s."
         yield StudyWarning("failed", "weak", f"{failed} ({WHICH})", full, names)
     if others := [row for row in rows if row.diverged and row.name != baseline.name]:
-        counts = [f"{row.name} at {len(row.diverged)} of {plural(len(row.planned), 'seed')}" for row in others]
+        counts = [f"{row.name} at {len(row.diverged)} of {plural(len(row.planned), unit)}" for row in others]
         full = (
-            f"Training diverged: {listed(counts)}. These variants have no mean, because the seeds that finished are a "
-            "biased selection."
+            f"Training diverged: {listed(counts)}. These variants have no mean, because the {unit}s that finished are "
+            "a biased selection."
         )
         yield StudyWarning("diverged", "weak", "", full, tuple(row.name for row in others))
     if lost := len(baseline.diverged):
         full = (
-            f"Training of the baseline diverged at {lost} of {plural(len(baseline.planned), 'seed')}. No variant is "
-            "compared with it at these seeds."
+            f"Training of the baseline diverged at {lost} of {plural(len(baseline.planned), unit)}. No variant is "
+            f"compared with it at these {unit}s."
         )
-        yield StudyWarning("baseline diverged", "weak", f"the baseline diverged at {plural(lost, 'seed')}", full)
+        yield StudyWarning("baseline diverged", "weak", f"the baseline diverged at {plural(lost, unit)}", full)
 
 
 def ended_early(early: Mapping[str, str]) -> Iterator[StudyWarning]:

@@ -31,6 +31,7 @@ class Why:
         row: The variant as the answer shows it.
         group: Heading of its group in the answer.
         sentence: The verdict with its reason.
+        unit: As in `StudyReport`.
         seeds: Seed (or window, or unit of a table) to metric of the variant minus that of the baseline, those that both
             finished.
         facts: Label to text, in order: the difference, joint validity, course, cost, tuning, what would change a
@@ -40,6 +41,7 @@ class Why:
     row: AnswerRow
     group: str
     sentence: str
+    unit: str
     seeds: Mapping[int, float] | Mapping[str, float]
     facts: dict[str, str]
 
@@ -66,6 +68,7 @@ def why(report: StudyReport, variant: str) -> Why:
         row=shown,
         group=title,
         sentence=row.verdict_cell,
+        unit=report.unit,
         seeds=_by_seed(row, report),
         facts=dict(_facts(row, shown, report, answer)),
     )

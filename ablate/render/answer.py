@@ -126,7 +126,7 @@ def print_why(why: Why, console: Console) -> None:
         console.print(Text(f"  {line}"))
     lines = dict(why.facts)
     if why.seeds:
-        lines = {"seeds": "  ".join(f"{seed}: {value:+.3g}" for seed, value in why.seeds.items())} | lines
+        lines = {f"{why.unit}s": "  ".join(f"{seed}: {value:+.3g}" for seed, value in why.seeds.items())} | lines
     width = max(map(len, lines))
     for label, text in lines.items():
         first, *rest = wrap(printable(text), max(20, console.width - width - 4)) or [""]
@@ -282,11 +282,11 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
         combined = len(rows) if everything or len(rows) <= FEW else MOST_COMBINED
         yield from _group(group, axis, (words, cells, bounds), notes, (few, combined))
     drawn = heading_text(axis, cells) + "".join(interval_text(axis, row, MEAN, cells) for row in rows)
-    for line in wrap("; ".join(_legend(rows, drawn, notes)), width - LABEL):
+    for line in wrap("; ".join(_legend(rows, answer.unit, drawn, notes)), width - LABEL):
         yield Text(" " * LABEL + line, "dim")
 
 
-def _legend(rows: Sequence[AnswerRow], drawn: str, notes: Sequence[str]) -> Iterator[str]:
+def _legend(rows: Sequence[AnswerRow], unit: str, drawn: str, notes: Sequence[str]) -> Iterator[str]:
     """What the marks of a table mean, of those that it has."""
     yield ("─ 95 % bounds, " if any(row.low is not None for row in rows) else "") + "right: worse"
     if "margin" not in drawn:
@@ -295,7 +295,7 @@ def _legend(rows: Sequence[AnswerRow], drawn: str, notes: Sequence[str]) -> Iter
         yield f"{' '.join(arrows)} off the scale"
     if chances := sorted(row.chance for row in rows if row.chance is not None):
         ends = dict.fromkeys(in_percent(chance).removesuffix(" %") for chance in (chances[0], chances[-1]))
-        yield f"more seeds decide with a chance of {' to '.join(ends)} %"
+        yield f"more {unit}s decide with a chance of {' to '.join(ends)} %"
     if any(row.bound is not None and not row.jointly for row in rows):
         yield "* not jointly (Holm)"
     yield from (f"[{number}] {note}" for number, note in enumerate(notes, 1))

@@ -166,16 +166,17 @@ def judge(
     """
     if not margin > 0:
         raise ValueError(f"the margin must be above 0, got {margin}")
-    aside = f"; the baseline diverged at {_seeds(sorted(baseline_diverged))}" if baseline_diverged else ""
+    lost = f"the baseline diverged at {_places(sorted(baseline_diverged), unit)}" if baseline_diverged else ""
+    aside = f"; {lost}" if lost else ""
     if diverged:
         trials = len(variant.keys() | diverged.keys())
-        return Verdict("diverged", f"diverged: {_divergence_in_words(trials, diverged)}{aside}", None)
+        return Verdict("diverged", f"diverged: {_divergence_in_words(trials, diverged, unit)}{aside}", None)
     sense = 1.0 if direction == "minimize" else -1.0
     worse = _how_much_worse(variant, baseline, sense, paired=paired)
     if worst:
         allowance += _of_worst(worse, worst, schedule)
     if baseline_diverged:
-        why = f"the baseline diverged at {_seeds(sorted(baseline_diverged))}, and the other seeds alone flatter it"
+        why = f"{lost}, and the other {unit}s alone flatter it"
         allowance += Allowance(low=math.inf, why_low=(why,))
     word, reason, bound, withheld, further = _compare(worse, margin, schedule, allowance, unit, sense, relative)
     sentence = _sentence(word, reason if withheld else f"{reason}{aside}")
@@ -232,10 +233,10 @@ def _sentence(word: Word, reason: str) -> str:
     return reason if reason.startswith(word) else f"{word}: {reason}"
 
 
-def _divergence_in_words(trials: int, diverged: Mapping[int, int | None]) -> str:
+def _divergence_in_words(trials: int, diverged: Mapping[int, int | None], unit: str) -> str:
     steps = [step for step in diverged.values() if step is not None]
     first = f", first at step {min(steps)}" if steps else ""
-    return f"{len(diverged)} of {trials} {_plural(trials, 'seed')}{first}"
+    return f"{len(diverged)} of {trials} {_plural(trials, unit)}{first}"
 
 
 def _of_worst(worse: PairedDifference, worst: Sequence[float], schedule: SeedPlan | None) -> Allowance:
@@ -310,8 +311,10 @@ def _p_over_looks(
     return schedule.overall({n: p_of(summarise(worse.values[:n])) for n in schedule.looks(worse.n)})
 
 
-def _seeds(seeds: list[int]) -> str:
-    return f"{_plural(len(seeds), 'seed')} {', '.join(map(str, seeds))}"
+def _places(numbers: list[int], unit: str) -> str:
+    """Seeds by their numbers; of other units, whose numbers mean nothing to a reader, how many there are."""
+    noun = _plural(len(numbers), unit)
+    return f"{noun} {', '.join(map(str, numbers))}" if unit == "seed" else f"{len(numbers)} {noun}"
 
 
 def _plural(count: int, noun: str) -> str:

@@ -72,12 +72,14 @@ def answer_of_table(table: JudgedTable, reports: Mapping[str, StudyReport]) -> A
     )
     pairings = {answer.pairing for answer in answers.values()}
     by_group: dict[str, list[AnswerRow]] = {key: [] for key in TITLES}
+    titles: dict[str, str] = {}
     for name, answer in answers.items():
         for group in answer.groups:
+            titles.setdefault(group.key, group.title)
             by_group[group.key] += [_row(row, name, answer, alike=alike) for row in group.rows]
     worse = first.worse if alike else 1
     groups = tuple(
-        AnswerGroup(key, TITLES[key], tuple(sorted(by_group[key], key=lambda row: _badness(row, worse))))
+        AnswerGroup(key, titles[key], tuple(sorted(by_group[key], key=lambda row: _badness(row, worse))))
         for key in TITLES
         if by_group[key]
     )

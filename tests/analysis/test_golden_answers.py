@@ -38,7 +38,7 @@ from ablate.analysis.why import why
 from ablate.render.answer import answer_text, print_why
 from ablate.render.formats import render_report
 from ablate.render.table import print_study
-from ablate.store.records import Declaration, SpeedTiming, TrialState
+from ablate.store.records import Declaration, JudgedRuns, SpeedTiming, TrialState
 
 GOLDEN = Path(__file__).with_name("golden_answers")
 EFFECTS = {"a": 0.5, "b": 0.02, "c": -0.4, "d": 0.09}
@@ -126,6 +126,44 @@ def lost_in_a_suite() -> FakeStore:
     return made
 
 
+def suite_extended() -> FakeStore:
+    """A suite with five seeds, which declared three and, when they had ended, two more."""
+    made = suite(drawn(np.random.default_rng(1), MEANS, 5), seeds=5)
+    design = made.record.space["design"] | {"seeds": 3}
+    seen = dict.fromkeys((variant.name for variant in made.record.variants), 3)
+    before = Declaration(
+        made.record.objective, [], NOON, 9, 3, space=made.record.space | {"design": design}, variants=seen, pairs=3
+    )
+    made.record = replace(made.record, declared_before=(before,))
+    return made
+
+
+def easily_reached() -> FakeStore:
+    """A target that the trivial baseline reaches."""
+    made = reaching({"baseline": [900, 950, 920], "fast": [600, 640, 610]})
+    made.record = replace(made.record, trivial={"unigram": {"val_loss": 1.8}})
+    return made
+
+
+def judged() -> FakeStore:
+    """Runs that were trained elsewhere, one for each of four tasks; those of one variant are not paired."""
+    made = of_unknown_models({})
+    names = {variant.name for variant in made.record.variants}
+    units = dict(enumerate(("arc", "boolq", "piqa", "sciq")))
+    notes, limits = ("1 row without a loss was left out.",), (("weak", "one of the tasks has few questions"),)
+    runs = JudgedRuns("task", frozenset(names - {"b=off"}), "4 tasks", limits, notes, units=units)  # type: ignore[arg-type]
+    made.record = replace(made.record, judged=runs, source="scores.csv")
+    return made
+
+
+def of_unknown_models(space: Mapping[str, Any]) -> FakeStore:
+    """A study whose models ablate has not built."""
+    made = designed("leave_one_out")
+    variants = tuple(replace(variant, parameters=None, activation_bytes=None) for variant in made.record.variants)
+    made.record = replace(made.record, variants=variants, space=made.record.space | space)
+    return made
+
+
 def claimed(he: int = 4, far: int = 4) -> FakeStore:
     """Three variants, of which two have so many seeds, and a claim of every kind: true, false, or not decided."""
     claims = [claim(expect, id=f"{expect}-{number}") | ({} if number else {"left": "attention", "right": "he"})
@@ -156,6 +194,11 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "add_one_in": lambda: designed("add_one_in"),
     "grid_maximized": lambda: designed("grid", direction="maximize"),
     "sweep_lost": lost_in_a_sweep,
+    "judged": judged,
+    "own_trainer": lambda: of_unknown_models({"trainer": {"command": "python train.py"}}),
+    "search_begun": lambda: designed("search", most=3),
+    "suite_extended": suite_extended,
+    "target_reached_easily": easily_reached,
     "sweep_one_seed": lambda: designed("sweep", design={"values": [1, 2, 4, 8], "seeds": 1}),
     "swept": lambda: swept({32: 0.0, 64: 0.02, 128: 0.1}),
     "suite": lambda: suite(drawn(np.random.default_rng(1), MEANS)),

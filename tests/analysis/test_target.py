@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -24,8 +24,9 @@ from ablate.analysis.next_steps import next_steps
 from ablate.analysis.pareto import read_front
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import read_study
-from ablate.analysis.times import first_at
+from ablate.analysis.times import Target, first_at
 from ablate.analysis.why import why
+from ablate.metrics import Measure
 from ablate.render.answer import answer_text, print_why
 from ablate.render.as_json import study_json
 from ablate.render.formats import Place, find_format
@@ -91,6 +92,16 @@ def test_the_crossing_of_a_falling_curve_is_that_of_its_straight_lines(
     assert first_at(curve, losses[-1] - 0.01) is None
     earlier = first_at(curve, target + 0.1)
     assert earlier is None or earlier <= found  # a nearer target is reached no later
+
+
+def test_a_time_has_the_unit_of_its_measure() -> None:
+    curve = [point(step, 5.0 - step / 100) for step in range(0, 401, 100)]
+    units: dict[Measure, float] = {"steps": 1.0, "tokens": 7.0, "flops": 3.0, "seconds": 7.0 / 50.0}
+    assert units.keys() == set(get_args(Measure))
+    for measure, unit in units.items():
+        rate = 50.0 if measure == "seconds" else 1.0
+        assert Target(2.5, measure).time(curve, rate) == (pytest.approx(250 * unit), True)
+        assert Target(0.5, measure).time(curve, rate) == (pytest.approx(400 * unit), False)
 
 
 @given(st.lists(st.floats(1.0, 5.0), min_size=2, max_size=15), st.floats(1.0, 5.0))
