@@ -224,7 +224,7 @@ def _words(row: VariantRow, group: GroupKey, report: StudyReport) -> str:
         return "all of these (baseline)"
     if report.record.traits.finds_best and row.change.otherwise:
         return row.change.point
-    without = "without " if row.change.only_removes and group in ("better", "worse", "unproven") else ""
+    without = "without " if row.change.only_removes and group in ("better", "worse", "unproven", "lost") else ""
     return f"{without}{row.change.words}" if row.change.words else split_axis(row.name)[0]
 
 

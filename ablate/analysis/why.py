@@ -146,7 +146,7 @@ def _lengths(row: VariantRow, report: StudyReport) -> Iterator[tuple[str, str]]:
 def _turns(row: VariantRow, shown: AnswerRow, report: StudyReport) -> str:
     """What would change the verdict; empty for an undecided one, whose reason says it."""
     if row.verdict is None:
-        return "fresh seeds confirm it" if row.chosen else "more of its trials finish"
+        return "fresh seeds confirm it" if row.chosen else "" if row.pruned else "more of its trials finish"
     if row.verdict.word == "undecided":
         return ""
     if shown.bound is None:

@@ -34,6 +34,8 @@ MOST_ROWS = 6
 MANY, FEW = 40, 12
 SCREEN = 24
 """Lines of a terminal that an answer is to fit on."""
+MOST_UNITS = 24
+"""Seeds, windows or other units whose differences are listed one by one."""
 MOST_LINES = 2
 """Lines of a headline in which a sentence that does not fit begins a line of its own."""
 LABEL = 10
@@ -126,13 +128,21 @@ def print_why(why: Why, console: Console) -> None:
         console.print(Text(f"  {line}"))
     lines = dict(why.facts)
     if why.seeds:
-        lines = {f"{why.unit}s": "  ".join(f"{seed}: {value:+.3g}" for seed, value in why.seeds.items())} | lines
+        lines = {f"{why.unit}s": _by_unit(why.seeds)} | lines
     width = max(map(len, lines))
     for label, text in lines.items():
         first, *rest = wrap(printable(text), max(20, console.width - width - 4)) or [""]
         console.print(Text(f"  {label:<{width}}  ", "bold").append(first, "not bold"))
         for line in rest:
             console.print(Text(" " * (width + 4) + line))
+
+
+def _by_unit(values: Mapping[int, float] | Mapping[str, float]) -> str:
+    """Every difference with its seed or window; of many, how many there are, their range and how many are positive."""
+    if len(values) <= MOST_UNITS:
+        return "  ".join(f"{name}: {value:+.3g}" for name, value in values.items())
+    above = sum(value > 0 for value in values.values())
+    return f"{len(values)} from {min(values.values()):+.3g} to {max(values.values()):+.3g}, {above} above 0"
 
 
 def _in_ascii(answer: Answer) -> Answer:

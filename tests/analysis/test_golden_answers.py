@@ -19,7 +19,7 @@ if __name__ == "__main__":
 import numpy as np
 import pytest
 from designed_study import on_off, run
-from fake_store import NOON, FakeStore
+from fake_store import NOON, FakeStore, fake_store
 from rich.console import Console
 from test_claim_verdicts import claim, store_with
 from test_numbering import studied as numbered
@@ -34,11 +34,13 @@ from test_target import studied as reaching
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import read_findings
+from ablate.analysis.search import what_best_has, which_seeds
 from ablate.analysis.why import why
 from ablate.render.answer import answer_text, print_why
 from ablate.render.formats import render_report
 from ablate.render.table import print_study
-from ablate.store.records import Declaration, JudgedRuns, SpeedTiming, TrialState
+from ablate.roles import TrialRole
+from ablate.store.records import WINDOWS, Declaration, JudgedRuns, PlannedTrial, Recording, SpeedTiming, TrialState
 
 GOLDEN = Path(__file__).with_name("golden_answers")
 EFFECTS = {"a": 0.5, "b": 0.02, "c": -0.4, "d": 0.09}
@@ -164,6 +166,74 @@ def of_unknown_models(space: Mapping[str, Any]) -> FakeStore:
     return made
 
 
+def tuned() -> FakeStore:
+    """Each variant was tuned over three rates with two seeds. Without the skip the largest won; `d=off` is waiting."""
+    made, rates = designed("leave_one_out"), (0.1, 0.2, 0.4)
+    best = {"a=off": 0.4, "again": 0.4}
+    variants, tried, planned = [], [], []
+    for variant in made.record.variants:
+        variants.append(replace(variant, spec={"training": {"lr": best.get(variant.name, 0.2)}}))
+        for rate in rates:
+            name = f"{variant.name} (training.lr={rate})"
+            tried.append(replace(variant, name=name, hash=f"hash {name}", spec={"training": {"lr": rate}}))
+            for seed in (1000, 1001):
+                planned.append(PlannedTrial(f"{name}/{seed}", name, seed, TrialRole.TUNING))
+                if variant.name != "d=off" or rate < 0.4:
+                    off = abs(rate - best.get(variant.name, 0.2))
+                    made.add(name, seed, {"val_loss": 3.0 + off + seed / 1e5}, flops=1e8)
+    kept = tuple(one for one in made.record.planned if one.variant != "d=off")
+    space = made.record.space | {"tune": {"grid": {"training.lr": [*rates]}, "seeds": 2}}
+    made.record = replace(made.record, space=space, variants=tuple(variants), planned=kept,
+                          scout_variants=tuple(tried), scout_trials=tuple(planned))  # fmt: skip
+    return made
+
+
+def of_windows() -> FakeStore:
+    """One trained model, compared on validation windows; `b=off` was trained further."""
+    made, rng = (
+        fake_store({name: ({"a": name}, 10) for name in ("baseline", "a=off", "b=off")}, 1),
+        np.random.default_rng(2),
+    )
+    base = rng.normal(3.0, 0.4, 40)
+    steps = {"baseline": 0, "a=off": 0, "b=off": 50}
+    made.record = replace(made.record, variants=tuple(
+        replace(one, spec={"training": {"steps": steps[one.name]}}) for one in made.record.variants))  # fmt: skip
+    for name, worse in (("baseline", 0.0), ("a=off", 0.3), ("b=off", 0.001)):
+        values = (base + worse + rng.normal(0, 0.02 * (worse > 0), 40)).tolist()
+        made.add(name, 0, {"val_loss": float(np.mean(values))})
+        made.recorded[f"{name}/0"] = (Recording(0, {WINDOWS: {"val_loss": values}}),)
+    return made
+
+
+def with_pruned() -> FakeStore:
+    """A search that ended the trials of two of its points early."""
+    made = designed("search", design={"objectives": ["objective"]})
+    for variant in made.record.variants[-2:]:
+        for seed in range(3):
+            made.add(variant.name, seed, state=TrialState.PRUNED)
+    return made
+
+
+def with_another_metric() -> FakeStore:
+    """Trials have an accuracy too, which the table shows and one trial lacks."""
+    made = designed("grid")
+    made.record = replace(made.record, space=made.record.space | {"columns": ["val_accuracy"]})
+    for number, (key, trial) in enumerate(made.trial_records.items()):
+        if trial.metrics and key != "b=off/1":
+            made.trial_records[key] = replace(trial, metrics=trial.metrics | {"val_accuracy": 0.5 + number / 100})
+    return made
+
+
+def ended_early() -> FakeStore:
+    """Runs of a trainer of the user's own, of which one variant's ended before the others."""
+    made = of_unknown_models({"trainer": {"command": "python train.py", "steps": 100}})
+    spec = {"trainer": {"command": "python train.py", "steps": 100}}
+    made.record = replace(made.record, variants=tuple(replace(one, spec=spec) for one in made.record.variants))
+    for key, trial in made.trial_records.items():
+        made.trial_records[key] = replace(trial, steps=60 if key in ("c=off/0", "c=off/2") else 100)
+    return made
+
+
 def claimed(he: int = 4, far: int = 4) -> FakeStore:
     """Three variants, of which two have so many seeds, and a claim of every kind: true, false, or not decided."""
     claims = [claim(expect, id=f"{expect}-{number}") | ({} if number else {"left": "attention", "right": "he"})
@@ -196,6 +266,11 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "sweep_lost": lost_in_a_sweep,
     "judged": judged,
     "own_trainer": lambda: of_unknown_models({"trainer": {"command": "python train.py"}}),
+    "tuned": tuned,
+    "windows": of_windows,
+    "pruned": with_pruned,
+    "another_metric": with_another_metric,
+    "ended_early": ended_early,
     "search_begun": lambda: designed("search", most=3),
     "suite_extended": suite_extended,
     "target_reached_easily": easily_reached,
@@ -228,8 +303,13 @@ def said(made: FakeStore) -> str:
     report = str(render_report(found, "md")).partition("\n## How to reproduce")[0]
     with (narrow := Console(width=76)).capture() as table:
         print_study(found.report, narrow)
-    parts = (answer_text(answer, 100), told.getvalue(), table.get().partition("\n±")[0], report)
-    return "\n\n".join("\n".join(line.rstrip() for line in part.strip().splitlines()) for part in parts) + "\n"
+    seeds = which_seeds(found.report, answer, found.runs, found.fresh)
+    best = f"{what_best_has(found.report, answer)} {seeds}"
+    parts = (answer_text(answer, 100), best, told.getvalue(), table.get().partition("\n±")[0], report)
+    return (
+        "\n\n".join("\n".join(line.rstrip() for line in part.strip().splitlines()) for part in parts if part.strip())
+        + "\n"
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
