@@ -102,8 +102,8 @@ def declared_otherwise(made: Sequence[Redeclaration]) -> Iterator[str]:
         clauses = [change.words for change in redeclared.changes if change.words]
         if not clauses:
             continue
-        if len(clauses) > MOST_CHANGES:
-            clauses = [*clauses[:MOST_CHANGES], f"{len(clauses) - MOST_CHANGES} more settings were different"]
+        if more := len(clauses[MOST_CHANGES:]):
+            clauses[MOST_CHANGES:] = [f"{more} more {'setting was' if more == 1 else 'settings were'} different"]
         yield (
             f"Until {redeclared.until:%Y-%m-%d %H:%M} UTC, when {plural(redeclared.finished, 'trial')} had finished, "
             f"{' and '.join(clauses)}. Results that were visible before a declaration cannot test it."

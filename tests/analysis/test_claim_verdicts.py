@@ -248,6 +248,7 @@ def test_a_side_metric_that_overflows_is_a_divergence() -> None:
     ("expect", "tolerance", "sentence"),
     [
         (20_947_008, 0, "supported: he has 20,947,008 parameters"),
+        (20_947_007, 1, "supported: he has 20,947,008 parameters, 1 more than 20,947,007"),
         (20_947_000, 8, "supported: he has 20,947,008 parameters, 8 more than 20,947,000"),
         (20_947_016, 7, "refuted: he has 20,947,008 parameters, 8 fewer than 20,947,016"),
     ],

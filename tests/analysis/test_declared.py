@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 from fake_store import NOON, FakeStore, fake_store
 
-from ablate.analysis.declarations import LEFT_OUT, NAMED_BY_USERS
+from ablate.analysis.declarations import (
+    LEFT_OUT,
+    NAMED_BY_USERS,
+    DeclaredChange,
+    Redeclaration,
+    declared_otherwise,
+    redeclarations,
+)
 from ablate.analysis.report import StudyReport
 from ablate.analysis.study import _may_have_budgets, read_study
 from ablate.plugins import FAMILIES
@@ -76,6 +83,12 @@ def redeclared(before: dict[str, Any], after: dict[str, Any], **seen: Any) -> Fa
          {"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2, 0.4]}, "seeds": 2}},
          "tune.grid.training.optimizer.lr", "`training.optimizer.lr` was tuned over 0.1, 0.2"),
         ({}, {"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2]}, "seeds": 2}}, "tune", "nothing was tuned"),
+        ({"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2]}, "seeds": 2}},
+         {"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2], "training.steps": [9, 99]}, "seeds": 2}},
+         "tune.grid.training.steps", "`training.steps` was not tuned"),
+        ({"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2]}, "seeds": 2}},
+         {"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2]}, "seeds": 3}},
+         "tune.seeds", "each value was tuned with 2 seeds"),
         ({"design": {"kind": "grid", "seeds": 3}}, {}, "design.kind", "the design was grid"),
         ({"switches": {"a": {"on": {}, "x": {"model.width": 4}}}}, {}, "switches.a.x", "`a=x` set other values"),
         ({"model": {"exceptions": {"1": {"mixer": "fnet"}}}}, {"model": {"exceptions": {}}}, "model.exceptions.1",
@@ -281,3 +294,21 @@ def test_longer_training_is_advised_where_a_space_could_have_it(
 ) -> None:
     record = replace(fake_store({"baseline": ({}, 10)}).record, space=space, traits=DesignTraits(**traits))
     assert _may_have_budgets(record) == may
+
+
+def test_a_variant_that_was_not_compared_before_its_results_is_named() -> None:
+    (made,) = redeclarations(redeclared({}, {}, variants={"baseline": 3}).record)
+    assert [(change.path, change.after, change.words) for change in made.changes] == [
+        ("variants", ["a=x"], "a=x was not compared yet")
+    ]
+    assert redeclarations(redeclared({}, {}, variants={}).record) == (), "an older version did not say"
+
+
+@pytest.mark.parametrize(("count", "more"), [(6, ""), (7, " and 1 more setting was different")])
+def test_a_sentence_names_six_changes_at_most(count: int, more: str) -> None:
+    changes = [DeclaredChange(f"{number}", None, None, f"`{number}` was 1") for number in range(count)]
+    silent = DeclaredChange("design.seeds", 3, 4, "")
+    made = [Redeclaration(NOON, 1, (silent,), {}), Redeclaration(NOON, 1, (silent, *changes), {})]
+    (said,) = declared_otherwise(made)
+    assert said.startswith("Until 2024-05-17 12:00 UTC, when 1 trial had finished, `0` was 1 and `1` was 1 and ")
+    assert f"`5` was 1{more}. Results that" in said
