@@ -150,10 +150,11 @@ def limits_of_table(record: StudyRecord) -> Iterator[StudyWarning]:
         yield StudyWarning("table", level, text, _sentence(text))
     for note in record.judged.notes:
         yield StudyWarning("table", "ok", "", note)
+    shared = "equal seeds shared batches (if they did not, pairing gains nothing), whether "
     full = (
-        "A table does not say whether equal seeds shared batches (if they did not, pairing gains nothing), whether "
-        "every variant was tuned (if not, a verdict is on these settings alone), nor whether runs were selected or "
-        "left out (if they were, every verdict is optimistic)."
+        f"A table does not say whether {shared * (record.unit == 'seed')}every variant was tuned (if not, a verdict is "
+        "on these settings alone), nor whether runs were selected or left out (if they were, every verdict is "
+        "optimistic)."
     )
     yield StudyWarning("table", "ok", "", full)
     if not all(record.pairs(variant.name) for variant in record.variants if variant.name != record.baseline):

@@ -58,10 +58,7 @@ from dashboard.views import Entry
 ENTRY = Entry("Trade-offs", ":material/balance:", "This study", 60, variants=3)
 
 LEAST, MOST = 2, 3
-HOW_TO_READ = (
-    "Colour and mark: the verdict, on differences paired by seed. Filled: on the front; hollow: not. Bars: 95 % "
-    "intervals of each mean over seeds."
-)
+HOW_TO_READ = "Colour and mark: the verdict. Filled: on the front; hollow: not. Bars: 95 % intervals of each mean."
 BASELINE_MARK = "○"
 MOST_NAMED = 25
 """Points whose numbers are drawn beside them, those on the front first."""

@@ -63,8 +63,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         return ()
     costs = " and ".join(words_for(quantity) for quantity in front.quantities[1:])
     caption = (
-        f"{front.quantities[0]} against {costs}, with 95 % intervals over seeds; colour and mark: the verdict. Filled, "
-        "with names: on the Pareto front, which is the line; hollow: dominated."
+        f"{front.quantities[0]} against {costs}, with 95 % intervals over {findings.report.unit}s; colour and mark: "
+        "the verdict. Filled, with names: on the Pareto front, which is the line; hollow: dominated."
     )
     return (Picture("front", caption),)
 
