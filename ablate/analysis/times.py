@@ -18,8 +18,6 @@ from ablate.stats import Interval, mean_interval
 from ablate.stats.trend import fit_non_increasing
 from ablate.store.records import CurvePoint, SpeedTiming, StudyRecord
 
-_ROUNDING = 1e-12
-"""Of a mean, as a share of it."""
 _AXES: Mapping[Measure, str] = {"steps": "step", "tokens": "tokens", "flops": "flops", "seconds": "tokens"}
 """What of a curve each measure is read from; seconds are tokens over a measured rate."""
 
@@ -114,8 +112,8 @@ def first_at(curve: Sequence[CurvePoint], target: float, axis: str = "step") -> 
     """
     evaluated = [point for point in curve if point.val_loss is not None and math.isfinite(point.val_loss)]
     losses = losses_of(evaluated)
-    if not losses or min(losses) > target + _ROUNDING * abs(target):
-        return None  # no mean of pooled losses is below all of them
+    if not losses:
+        return None
     smoothed = [(float(getattr(evaluated[last], axis)), loss) for last, loss in fit_non_increasing(losses)]
     before: tuple[float, float] | None = None
     for place, loss in smoothed:

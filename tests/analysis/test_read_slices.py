@@ -42,16 +42,17 @@ def test_a_sweep_has_a_line_for_each_variant_and_gaps_to_the_first() -> None:
     assert gaps == pytest.approx([0.25, 0.5, 1.0])  # all seeds diverged at 8
 
 
-def test_a_switch_of_numbers_is_an_axis() -> None:
-    switches = {"depth": ("2", "4", "6"), **on_off("a")}
+@pytest.mark.parametrize("numbers", [("2", "4", "6"), ("0.5", "1", "1.5")])
+def test_a_switch_of_numbers_is_an_axis(numbers: tuple[str, ...]) -> None:
+    switches = {"depth": numbers, **on_off("a")}
 
     def landscape(settings: Mapping[str, str], values: Mapping[str, Any]) -> float:
-        return 3.0 - int(settings["depth"]) / 10 + (settings["a"] == "off")
+        return 3.0 - float(settings["depth"]) / 10 + (settings["a"] == "off")
 
     (found,) = read_slices(run({"kind": "grid", "seeds": 2}, switches, landscape), "a_study")
     assert (found.axis, found.logarithmic) == ("depth", False)
     assert [line.name for line in found.lines] == ["baseline", "a=off"]
-    assert [point.at for point in found.lines[1].points] == [2, 4, 6]
+    assert [point.at for point in found.lines[1].points] == [float(number) for number in numbers]
     assert [point.gap.difference for point in found.lines[1].points if point.gap] == pytest.approx([1, 1, 1])
 
 
