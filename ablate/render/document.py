@@ -152,13 +152,12 @@ def _answer(answer: Answer) -> Iterator[Block]:
     if answer.scale:
         yield scale_table(answer.scale)
     claims = (f"Claims: {answer.claim_counts}",) if answer.claims else ()
-    yield Items(tuple(text for line, text in trust.items() if line.word not in LIMITS) + claims)
-    for step in answer.next:
-        yield (
-            Listing(f"{shlex.join(['ablate', *step.arguments])}   # {step.purpose}")
-            if step.arguments
-            else Paragraph(f"Next: {step.told}.")
-        )
+    if items := tuple(text for line, text in trust.items() if line.word not in LIMITS) + claims:
+        yield Items(items)
+    yield from (Paragraph(f"Next: {step.told}.") for step in answer.next if not step.arguments)
+    if commands := [step for step in answer.next if step.arguments]:
+        yield Paragraph("Next:")
+        yield from (Listing(f"{shlex.join(['ablate', *step.arguments])}   # {step.purpose}") for step in commands)
 
 
 def answer_table(answer: Answer) -> AnswerGrid:
