@@ -15,7 +15,9 @@ from fake_store import FakeStore, fake_store
 
 from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.pareto import read_front
+from ablate.analysis.runs import UNITS, words_for
 from ablate.errors import AblateError
+from ablate.metrics import COSTS
 from ablate.store.records import TrialState
 
 SEARCH = {"kind": "search", "sampler": "nsga2", "points": 24, "seeds": 3, "objectives": ["objective", "parameters"]}
@@ -198,3 +200,10 @@ def test_a_study_at_several_lengths_has_the_front_of_its_own_length() -> None:
     front = read_front(made, "a_study")
     assert front is not None
     assert [point.variant for point in front.points] == ["baseline", "a", "b"]
+
+
+def test_every_cost_is_called_in_words_and_has_a_unit_unless_it_is_a_count() -> None:
+    words = {cost: words_for(cost) for cost in COSTS if cost != "parameters"}
+    assert all(said != cost and "_" not in said for cost, said in words.items())
+    assert len(set(words.values())) == len(words)
+    assert UNITS.keys() == words.keys()

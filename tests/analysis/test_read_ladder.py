@@ -199,9 +199,10 @@ def test_the_next_rung_is_the_one_that_would_decide() -> None:
     assert step.purpose == "a rung of 10 times the compute is needed before anything is extrapolated: a=off"
     assert step.seconds == pytest.approx(10 * 8 * 10.0)  # as long as 8 trials of 10 s, times 10
     gap = loss(1e14 / 1.3) - loss(1e14)
-    (step,) = next_of(studied(lambda compute: loss(compute / 1.3), margin=gap, noise=0.001))
-    assert step.arguments[-1] == "6"  # the gap shrinks, and is clearly within the margin there
-    assert step.purpose == "a rung of 3.2 times the compute would decide a=off"
+    for count, growth in ((4, "4.6"), (5, "3.2")):
+        (step,) = next_of(studied(lambda compute: loss(compute / 1.3), margin=gap, noise=0.001, rungs=count))
+        assert step.arguments[-1] == f"{count + 1}"  # the gap shrinks, and is clearly within the margin there
+        assert step.purpose == f"a rung of {growth} times the compute would decide a=off"
     noisy = studied(lambda compute: loss(compute / 1.3), margin=gap, noise=0.001)
     for seed in range(4):
         value = noisy.trial_records[f"a=off@rung=1/{seed}"].metrics["val_loss"]
