@@ -234,6 +234,22 @@ def ended_early() -> FakeStore:
     return made
 
 
+def ladder_of_two() -> FakeStore:
+    """A ladder of two variants that both need half the compute."""
+    made = climbing(lambda compute: loss(2 * compute))
+    for key, trial in list(made.trial_records.items()):
+        if key.startswith("a=off"):
+            value = trial.metrics["val_loss"] + 0.001 * (-1) ** trial.seed
+            made.add(key.replace("a=", "b=").rpartition("/")[0], trial.seed, {"val_loss": value}, flops=trial.flops)
+    variants, planned = list(made.record.variants), list(made.record.planned)
+    variants += [replace(one, name=one.name.replace("a=", "b="), hash=f"{one.hash} of b", settings={"b": "off"})
+                 for one in variants if one.name.startswith("a=off")]  # fmt: skip
+    planned += [replace(one, key=one.key.replace("a=", "b="), variant=one.variant.replace("a=", "b="))
+                for one in planned if one.variant.startswith("a=off")]  # fmt: skip
+    made.record = replace(made.record, variants=tuple(variants), planned=tuple(planned))
+    return made
+
+
 def claimed(he: int = 4, far: int = 4) -> FakeStore:
     """Three variants, of which two have so many seeds, and a claim of every kind: true, false, or not decided."""
     claims = [claim(expect, id=f"{expect}-{number}") | ({} if number else {"left": "attention", "right": "he"})
@@ -253,6 +269,8 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "maximized": lambda: designed("leave_one_out", direction="maximize"),
     "letters": lambda: designed("grid", LONG),
     "simplify_begun": lambda: designed("simplify", most=9),
+    "letters_of_some": lambda: designed("leave_one_out", LONG),
+    "ladder_of_two": ladder_of_two,
     "grid_begun": lambda: designed("grid", most=7),
     "ladder": lambda: climbing(lambda compute: loss(2 * compute)),
     "ladder_fades": lambda: climbing(lambda compute: loss(compute) - 0.3 * (compute / 1e12) ** -0.8),
