@@ -136,6 +136,12 @@ class AnswerGroup:
     title: str
     rows: tuple[AnswerRow, ...]
 
+    @property
+    def word(self) -> str:
+        """The verdict; of rows that were not compared `pruned` or `diverged`, if that is the reason for all of them."""
+        words = {verdict_word(self.key, row) for row in self.rows}
+        return words.pop() if words in ({"pruned"}, {"diverged"}) else self.key
+
 
 def in_answer(verdict: str) -> str:
     """A verdict, or a sentence that begins with one, in the words of answers and of the legends of figures."""

@@ -450,8 +450,8 @@ def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:
         many = sum(len(group.rows) for group in groups)
         which = f"any of the {many} comparisons" if many > 1 else "the comparison"
         return f"No verdict yet: {plural(seeds, report.unit)} {'does' if seeds == 1 else 'do'} not decide {which}."
-    counts = [(group.key, len(group.rows)) for group in groups]
-    return "No verdict yet: " + listed(f"{count} {key}" for key, count in counts) + "."
+    yet = " yet" * (keys != {"lost"})
+    return f"No verdict{yet}: {listed(f'{len(group.rows)} {group.word}' for group in groups)}."
 
 
 def _parts(can_go: Sequence[AnswerRow], must_stay: Sequence[AnswerRow]) -> Iterator[str]:

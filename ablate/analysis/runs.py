@@ -214,7 +214,7 @@ def _fixed_seeds(record: StudyRecord, name: str) -> int:
     """How many seeds a variant gets by the declaration of the study; 0 where results decide that."""
     if record.traits.chooses or record.judged is not None:
         return 0
-    rung = _rung(name, record) or _rung(record.baseline, record)
+    rung = _rung(name, record)
     seeds = (on_rung(record, rung) if rung else record).space.get("design", {}).get("seeds")
     return seeds if isinstance(seeds, int) else 0
 

@@ -543,7 +543,7 @@ def _group(
     named = {row.variant for row in [row for row in group.rows if row.combines][:combined]}
     kept = [row for row in group.rows if not row.combines or row.variant in named]
     shown = kept[:few] if len(kept) > few + 1 else kept
-    labels = wrap(group.key.upper(), LABEL - 1)
+    labels = wrap(group.word.upper(), LABEL - 1)
     for row in shown:
         lines = _lines(_words(row), words)
         line = Text(f"{labels.pop(0) if labels else '':<{LABEL}}", f"bold {colour}")

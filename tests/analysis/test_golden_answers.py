@@ -205,10 +205,10 @@ def of_windows() -> FakeStore:
     return made
 
 
-def with_pruned() -> FakeStore:
-    """A search that ended the trials of two of its points early."""
+def with_pruned(count: int = 2) -> FakeStore:
+    """A search that ended the trials of so many of its six points early."""
     made = designed("search", design={"objectives": ["objective"]})
-    for variant in made.record.variants[-2:]:
+    for variant in made.record.variants[-count:]:
         for seed in range(3):
             made.add(variant.name, seed, state=TrialState.PRUNED)
     return made
@@ -271,6 +271,9 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "simplify_begun": lambda: designed("simplify", most=9),
     "letters_of_some": lambda: designed("leave_one_out", LONG),
     "ladder_of_two": ladder_of_two,
+    "ladder_lacks_seeds": lambda: climbing(
+        lambda compute: loss(2 * compute), design={"seeds_per_rung": [3, 4, 5, 4, 5]}
+    ),
     "grid_begun": lambda: designed("grid", most=7),
     "ladder": lambda: climbing(lambda compute: loss(2 * compute)),
     "ladder_fades": lambda: climbing(lambda compute: loss(compute) - 0.3 * (compute / 1e12) ** -0.8),
@@ -287,9 +290,10 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "tuned": tuned,
     "windows": of_windows,
     "pruned": with_pruned,
+    "all_pruned": lambda: with_pruned(5),
     "another_metric": with_another_metric,
     "ended_early": ended_early,
-    "search_begun": lambda: designed("search", most=3),
+    "search_begun": lambda: designed("search", most=1),
     "suite_extended": suite_extended,
     "target_reached_easily": easily_reached,
     "sweep_one_seed": lambda: designed("sweep", design={"values": [1, 2, 4, 8], "seeds": 1}),
