@@ -60,16 +60,21 @@ DESIGNS: dict[str, dict[str, Any]] = {
 NUMBERS = {"confirm": 3, "objectives": ["objective"], "ranges": {"model.heads": {"low": 1, "high": 4}}}
 
 
-def designed(kind: str, words: Mapping[str, Any] = WORDS, design: Mapping[str, Any] = {}, **options: Any) -> FakeStore:
+def designed(
+    kind: str,
+    words: Mapping[str, Any] = WORDS,
+    design: Mapping[str, Any] = {},
+    effects: Mapping[str, float] = EFFECTS,
+    **options: Any,
+) -> FakeStore:
     sign = 1 if options.get("direction", "minimize") == "minimize" else -1
-
     heads = options.get("plain", {}).get("model.heads", 0)
 
     def truth(settings: Mapping[str, str], values: Mapping[str, Any]) -> float | None:
         off = {name for name, setting in settings.items() if setting == "off"}
         if kind == "leave_one_out" and "e" in off:
             return None
-        return 3 + sign * (sum(EFFECTS.get(name, 0.0) for name in off) + 0.3 * ({"a", "b"} <= off)
+        return 3 + sign * (sum(effects.get(name, 0.0) for name in off) + 0.3 * ({"a", "b"} <= off)
                            - values.get("model.heads", heads) / 10)  # fmt: skip
 
     names = "abcde" if kind == "leave_one_out" else "abc"
@@ -292,6 +297,7 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "pruned": with_pruned,
     "all_pruned": lambda: with_pruned(5),
     "another_metric": with_another_metric,
+    "all_worse": lambda: designed("grid", LONG, effects={"a": 0.5, "b": 0.4, "c": 0.3}),
     "ended_early": ended_early,
     "search_begun": lambda: designed("search", most=1),
     "suite_extended": suite_extended,
