@@ -168,7 +168,9 @@ class JobRunner:
                 sources[job_member.initial_weights] = read_source(job_member.initial_weights, Path())
             if init_from.stage is None and sources[job_member.initial_weights].identity() != init_from.identity:
                 raise DataError(
-                    "the weights have changed since the study was planned", where=job_member.initial_weights
+                    "the weights have changed since the study was planned",
+                    where=job_member.initial_weights,
+                    remedy="Run the study again: it takes the weights as they are now.",
                 )
             yield number, transfer(member.variant.model, task.shape, sources[job_member.initial_weights], init_from)
 

@@ -84,7 +84,7 @@ def reproduce(
     say: Callable[[str], None],
     moved: Callable[[int, int], None],
     *,
-    accept_changed_code: bool = False,
+    accept_changed_code: bool,
 ) -> Reproduction:
     """Train a trial again. The store is only read.
 
@@ -107,7 +107,11 @@ def reproduce(
     record = store.variant(trial.variant_hash)
     name = f"trial {trial.key[:12]}"
     if not record.spec:
-        raise SpaceError("this run was judged, not trained here, so that it cannot be trained again", where=name)
+        raise SpaceError(
+            "this run was judged, not trained here, so that it cannot be trained again",
+            where=name,
+            remedy="Train it again where its table comes from.",
+        )
     if trial.state not in SETTLED:
         raise SpaceError(
             "there is no whole curve to compare with",
@@ -201,8 +205,10 @@ class _Retraining:
         _, diverged = self.train(before, stage, file)
         if diverged is not None:
             raise EngineError(
-                f"the trial whose weights it starts from diverged at step {diverged.step}, and did not before",
+                "the trial whose weights it starts from did not end as it did before",
                 where=f"trial {before.key[:12]}",
+                expected="the weights after its last step",
+                got=f"a divergence at step {diverged.step}",
             )
         return file
 

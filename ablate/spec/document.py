@@ -85,7 +85,8 @@ def read_document(path: Path, noun: str) -> Document:
     tree, positions = _parse(text, path)
     if not isinstance(tree, dict):
         got = "an empty file" if tree is None else f"a {'list' if isinstance(tree, list) else 'single value'}"
-        remedy = "`ablate new NAME` writes a commented one to start from." if tree is None else None
+        new, keys = "`ablate new NAME` writes a commented one to start from.", "Write `key: value` on each line."
+        remedy = new if tree is None else keys
         raise SpaceError(f"{noun} is a mapping of keys to values", where=f"{path}:1:1", got=got, remedy=remedy)
     return Document(path, _copy_aliases(tree), dict(positions))
 
@@ -169,7 +170,11 @@ def _positions(node: Node, loc: Loc, file: Path, above: tuple[Node, ...]) -> Ite
     elif isinstance(node, MappingNode):
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
-                raise SpaceError("a key must be a single word", where=str(_at(key, file)))
+                raise SpaceError(
+                    "a key must be a single word",
+                    where=str(_at(key, file)),
+                    remedy="Write no list or mapping before `:`.",
+                )
             _check_scalar(key, file)
             if key.tag == _MERGE:
                 yield (*loc, key.value), _at(key, file)  # counts as a visit, because empty merges can multiply too

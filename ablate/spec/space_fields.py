@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from ablate.metrics import INFERENCE, Measure, at_length, inside_names, rounded_loss, time_to
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
-from ablate.spec.base import EXACT, Margin, Spec, refusal
+from ablate.spec.base import LARGEST, Margin, Spec, refusal
 from ablate.spec.claims import ClaimField
 from ablate.spec.composer import ROOTS, Composer
 from ablate.spec.design import DesignContext, DesignField, Point, PointCost
@@ -66,12 +66,11 @@ class CheckpointInterval:
 def _interval(value: Any) -> Any:
     text = value.strip() if isinstance(value, str) else value
     if isinstance(text, str):
-        if text.isdecimal():
-            return int(text)
         if (match := _MINUTES.fullmatch(text)) and float(match[1]) > 0:
             return text
-    elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= EXACT:
-        return value
+        text = int(text) if text.isdecimal() else None
+    if type(text) is int and 0 <= text <= LARGEST:
+        return text
     remedy = "Write steps, such as 500, or minutes, such as `10 min`; 0 for no checkpoints."
     rule = "an interval is a number of steps, or of minutes"
     raise PydanticCustomError("interval", "{rule}", {"rule": rule, "remedy": remedy})
@@ -103,7 +102,7 @@ class ResourcesSpec(Spec):
         default=0,
         json_schema_extra={
             "anyOf": [
-                {"type": "integer", "minimum": 0, "maximum": EXACT},
+                {"type": "integer", "minimum": 0, "maximum": LARGEST},
                 {"type": "string", "pattern": _MINUTES.pattern},
             ]
         },

@@ -196,7 +196,7 @@ def _import(database: Database, name: str, rows: Rows) -> tuple[str, int, int]:
             _insert_content(connection, table, rows[table.name], database.where)
         _keep_costs(connection, rows)
         places = _environment_ids(connection, rows["environments"])
-        new, known = _new_trials(connection, rows["trials"], database.where)
+        new, known = _new_trials(connection, rows, database.where)
         for row in rows["trials"]:
             row["environment_id"] = places.get(row["environment_id"])
         study = {key: value for key, value in rows["studies"][0].items() if key != "id"}
@@ -344,13 +344,12 @@ def _environment_ids(connection: Connection, rows: list[dict[str, Any]]) -> dict
     return {row["id"]: known[row["hash"]] for row in rows}
 
 
-def _new_trials(
-    connection: Connection, rows: list[dict[str, Any]], where: str
-) -> tuple[set[str], dict[str, TrialState]]:
-    """The trials that the file brings, and the states of those that the store has."""
-    there = {row["key"]: row for row in _of(connection, trials, trials.c.key, (row["key"] for row in rows))}
+def _new_trials(connection: Connection, rows: Rows, where: str) -> tuple[set[str], dict[str, TrialState]]:
+    """The trials that the file brings, and the states of those of its plan that the store has."""
+    planned = (row["trial_key"] for row in rows["study_trials"])
+    there = {row["key"]: row for row in _of(connection, trials, trials.c.key, planned)}
     new = set()
-    for row in rows:
+    for row in rows["trials"]:
         ours = there.get(row["key"])
         if ours is None:
             new.add(row["key"])

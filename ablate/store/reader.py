@@ -34,7 +34,7 @@ from ablate.store.tables import (
     variants,
 )
 
-_KEYS = "`Store.study(NAME).planned` holds the keys of a study's trials."
+KEYS = "`Store.study(NAME).planned` holds the keys of a study's trials."
 
 
 class StoreReader:
@@ -125,7 +125,7 @@ class StoreReader:
         Raises:
             NotFoundError: There is no such trial, or more than one.
         """
-        check_argument("Store.trial: prefix", prefix, str, "the beginning of a trial's key", _KEYS)
+        check_argument("Store.trial: prefix", prefix, str, "the beginning of a trial's key", KEYS)
         # SQLite refuses patterns of more than 50,000 bytes; no key is nearly as long.
         matches = trials.c.key.startswith(prefix[:1000], autoescape=True)
         query = select(trials.c.key).where(matches).order_by(trials.c.key).limit(3)
@@ -174,7 +174,9 @@ class StoreReader:
         with self._database.reading() as connection:
             row = connection.execute(query).mappings().first()
         if row is None:
-            raise NotFoundError(f"there is no variant with the content hash {digest!r}", where=self.where)
+            raise NotFoundError(
+                f"there is no variant with the content hash {digest!r}", where=self.where, remedy=remedy
+            )
         try:
             return variant_record({**row, "name": row["name"] or "", "settings": row["settings"] or {}})
         except ValueError as error:
@@ -209,7 +211,7 @@ class StoreReader:
 
     def recordings(self, key: str) -> tuple[Recording, ...]:
         """The recordings of a trial that can be read, ordered by step; empty if there are none."""
-        check_argument("Store.recordings: key", key, str, "the key of a trial", _KEYS)
+        check_argument("Store.recordings: key", key, str, "the key of a trial", KEYS)
         with self._database.reading() as connection:
             found = queries.recordings_of(connection, key)
         readable_ = tuple(recording for recording in found if recording is not None)
@@ -243,4 +245,4 @@ class StoreReader:
 
 
 def _keys(method: str, keys: Sequence[str]) -> list[str]:
-    return check_texts(f"{method}: keys", keys, "a list of trials' keys", _KEYS)
+    return check_texts(f"{method}: keys", keys, "a list of trials' keys", KEYS)

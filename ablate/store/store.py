@@ -18,7 +18,7 @@ from ablate.store import exchange, queries
 from ablate.store.activity import drop_abandoned, free
 from ablate.store.database import Database
 from ablate.store.leases import Lease
-from ablate.store.reader import StoreReader
+from ablate.store.reader import KEYS, StoreReader
 from ablate.store.records import (
     CurvePoint,
     Declaration,
@@ -377,7 +377,7 @@ class Store(StoreReader):
             finished = (trials.c.key == key) & (trials.c.state == TrialState.FINISHED)
             known = connection.execute(select(trials.c.metrics).where(finished).with_for_update()).scalar_one_or_none()
             if known is None:
-                raise NotFoundError("no trial with this key has finished", where=self.where, got=repr(key))
+                raise NotFoundError("no trial with this key has finished", where=self.where, got=repr(key), remedy=KEYS)
             connection.execute(trials.update().where(finished).values(metrics={**known, **metrics}))
 
     def record_timing(self, key: str, timing: SpeedTiming) -> None:
@@ -393,7 +393,7 @@ class Store(StoreReader):
         with self._database.writing() as connection:
             finished = select(trials.c.key).where(trials.c.key == key, trials.c.state == TrialState.FINISHED)
             if connection.execute(finished.with_for_update()).scalar_one_or_none() is None:
-                raise NotFoundError("no trial with this key has finished", where=self.where, got=repr(key))
+                raise NotFoundError("no trial with this key has finished", where=self.where, got=repr(key), remedy=KEYS)
             here = (recordings.c.trial_key == key) & (recordings.c.step == TIMED_AT)
             known = connection.execute(select(recordings.c.content).where(here)).scalar_one_or_none()
             measured = {name: value for name, value in asdict(timing).items() if name != "baseline"}
