@@ -111,9 +111,9 @@ class Mutant:
 
     @property
     def only_asserts(self) -> bool:
-        """Whether it only leaves out `strict=True` of `zip`, which asserts equal lengths and changes no result."""
+        """Whether no result differs: `zip` does not assert equal lengths, or a signature has `/` instead of `*`."""
         before, after = (re.sub(r"strict=(True|False)|\*\*\{\}|\s", "", line) for line in (self.before, self.after))
-        return "strict=" in self.before and before == after
+        return ("strict=" in self.before and before == after) or before.replace("*,", "/,", 1) == after
 
 
 def _nodes(node: Any, runs: bool = True) -> Iterator[tuple[Any, bool]]:

@@ -18,6 +18,7 @@ from forking_python import forked_by
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+from ablate.errors import AblateError
 from ablate.machine import available_cores
 
 # More processes run tests than there are cores, and sums in a fixed order give the same numbers every time. Torch reads
@@ -147,6 +148,33 @@ def own_surroundings() -> Iterator[None]:
         del os.environ[name]
     os.environ.update(kept)
     sys.modules["__main__"] = main
+
+
+WORDS_OF_OTHERS = {
+    *("Document.space_error", "SpaceSpec.resolve", "TrainerTask.prepare", "TrainerSpec.code", "_validate"),
+    *("block_error", "_parse", "write_space", "RunOptions.resources_of_job", "_train"),
+    *("check_store", "_write", "write_study", "_read"),
+}
+"""Where an error has the sentence of a validation, of the system or of another error, which says what to do or why."""
+
+
+@pytest.fixture(autouse=True)
+def own_errors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Errors of specs, stores and runs say how to correct them, or what was expected."""
+    made, silent = AblateError.__init__, list[tuple[str, str]]()
+
+    def make(self: AblateError, *problem: str, **parts: str | None) -> None:
+        made(self, *problem, **parts)
+        frame = sys._getframe(1)
+        while frame.f_code.co_name == "__init__" and frame.f_back is not None:
+            frame = frame.f_back
+        package = frame.f_globals.get("__name__", "").rpartition(".")[0]
+        if package in ("ablate.execution", "ablate.spec", "ablate.store") and not (self.expected or self.remedy):
+            silent.append((frame.f_code.co_qualname, str(self)))
+
+    monkeypatch.setattr(AblateError, "__init__", make)
+    yield
+    assert [(name, said) for name, said in silent if name not in WORDS_OF_OTHERS] == []
 
 
 @pytest.fixture(scope="session")

@@ -54,9 +54,11 @@ def test_a_sample_has_as_many_of_each_package_and_none_that_is_accepted() -> Non
     assert not accepted & {(mutant.before, mutant.after) for mutant in others}
 
 
-def test_an_assertion_of_equal_lengths_is_no_fault_and_what_stands_beside_it_is() -> None:
+def test_an_assertion_is_no_fault_and_what_stands_beside_it_is() -> None:
     code = "pairs = dict(zip(some, others, strict=True), more=2)"
     mutants = [mutant for make in places("ablate/stats/some.py", code) if (mutant := make()) is not None]
+    signature = [one for make in places("ablate/stats/some.py", "def f(a, *, b): pass") if (one := make()) is not None]
+    assert [one.after for one in signature if not one.only_asserts] == []
     assert {"".join(one.after.split()): one.only_asserts for one in mutants} == {
         "pairs=dict(zip(some,others,strict=False),more=2)": True,
         "pairs=dict(zip(some,others,**{}),more=2)": True,

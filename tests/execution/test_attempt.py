@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from engine_samples import ENVIRONMENT, planner
 
-from ablate.execution.attempt import Attempt, curve_point
+from ablate.designs.base import FixedDesign, Point, Proposal
+from ablate.execution.attempt import Attempt, Dialogue, curve_point
 from ablate.execution.reproduce import TOLERANCE, Reproduction
 from ablate.planning.planner import make_plan
+from ablate.roles import TrialRole
 from ablate.store.records import CurvePoint, TrialState, WorkerRecord
 from ablate.training.events import Diverged, Measurement, Started
 
@@ -78,11 +80,15 @@ def test_what_was_recorded_at_one_step_is_one_recording(folder: Path) -> None:
         inside = point(number, 4.0)
         inside.metrics["inside_norm"] = [1.0, value]
         attempt.add(inside)
+        attempt.add(point(number, 4.0, usage={"cores": value}))
     transfer = {"source": "source", "copied": ("a",), "new": ("b",), "unused": ("c",)}
     first, second, *insides = ((one.step, one.values) for one in attempt.recordings)
     assert first == (0, {"transfer": transfer, "usage": {"cores": 1.0}, "norm": {"blocks.0": [2.0]}})
     assert second == (3, {"compilation": {"seconds": 2.5}}), "windows are kept of trials that start from weights"
-    assert insides == [(4, {"insides": {"inside_norm": 2.0}}), (5, {"insides": {"inside_norm": None}})]
+    assert insides == [
+        (4, {"insides": {"inside_norm": 2.0}, "usage": {"cores": 2.0}}),
+        (5, {"insides": {"inside_norm": None}, "usage": {"cores": math.inf}}),
+    ]
 
 
 @pytest.mark.parametrize("failure", ["", "it broke"])
@@ -113,6 +119,7 @@ def test_a_trial_whose_objective_is_not_finite_has_diverged_and_other_metrics_ar
     folder: Path, loss: float
 ) -> None:
     attempt = attempt_of(folder)
+    attempt.add(point(4, 5.0))
     attempt.add(point(8, loss, math.nan, measured_at={"val_loss": 6}))
     attempt.check_finite("val_loss")
     outcome = attempt.outcome()
@@ -124,6 +131,18 @@ def test_a_trial_whose_objective_is_not_finite_has_diverged_and_other_metrics_ar
     attempt.check_finite("val_other")
     assert attempt.counts_at is None, "of a metric that it lacks nothing is said"
     assert (attempt.diverged is None) == finite
+
+
+@pytest.mark.parametrize("role", TrialRole)
+def test_a_design_knows_of_comparisons_once_one_has_ended(folder: Path, role: TrialRole) -> None:
+    attempt, proposal = attempt_of(folder), Proposal(Point("a", {}, role=role), 0)
+    dialogue = Dialogue(FixedDesign([], (), lambda point: None), "val_loss", lambda keys: {})
+    assert dialogue.ask(proposal, attempt.trial.key)
+    assert not dialogue.ask(proposal, attempt.trial.key), "it is queued"
+    assert not dialogue.has_compared
+    dialogue.end(attempt.outcome(), 8, watched=True)
+    assert dialogue.has_compared == (role is TrialRole.COMPARISON)
+    assert not dialogue.ask(proposal, attempt.trial.key), "its result was told"
 
 
 def test_a_point_of_a_curve_has_only_what_was_measured_there() -> None:

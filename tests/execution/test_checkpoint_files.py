@@ -17,6 +17,7 @@ pytest.importorskip("pyarrow")
 
 from ablate.execution.checkpoint import (
     UnreadableCheckpointError,
+    _write_divided,
     checkpoints_folder,
     job_key,
     read_checkpoint,
@@ -89,6 +90,15 @@ def test_no_code_runs_from_divided_tensors(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnreadableCheckpointError):
         read_checkpoint(folder)
     assert not mark.exists()
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+def test_a_rank_that_cannot_write_its_part_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in (("get_rank", 0), ("get_world_size", 1)):
+        monkeypatch.setattr(torch.distributed, name, lambda number=number: number)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"^\[Errno \d+\] Not a directory: "):
+        _write_divided({"weight": torch.ones(2)}, tmp_path / "file" / "divided")
 
 
 def test_an_incomplete_checkpoint_is_not_used(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_samples import ENVIRONMENT, ScriptedEngine, measured, planner
+from engine_samples import ENVIRONMENT, Log, ScriptedEngine, measured, planner
 
 from ablate.analysis.study import read_study
 from ablate.designs.base import BASELINE, DesignContext, FixedDesign, Point, Proposal
@@ -53,8 +53,9 @@ def test_adaptive_designs_end_and_train_nothing_twice(folder: Path, design: dict
         assert result.trained == result.trials == len(engine.jobs) > 4
         assert len(set(engine.trained)) == len(engine.trained)
         again = ScriptedEngine(by_spec)
-        resumed = run_study(planner(folder, switches=SWITCHES, design=design), store, again, ENVIRONMENT, Observer())
-        assert again.jobs == []
+        log = Log()
+        resumed = run_study(planner(folder, switches=SWITCHES, design=design), store, again, ENVIRONMENT, log)
+        assert again.jobs == log.told == [], "a result that is there when a trial is proposed waits for no worker"
         assert resumed.reused == result.trained
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -24,6 +25,7 @@ from ablate.execution.doctor import DoctorFinding, examine
 from ablate.planning.plan import Variant
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
+from ablate.training.pack import Pack
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -71,6 +73,22 @@ def test_each_way_differs_from_the_plain_one_in_what_its_name_says(monkeypatch: 
     }
     assert [seeds for _, seeds in others] == [4 if name == "a pack of 4" else 1 for name in names]
     assert eager == [True, *(name not in ("a pack of 4", "bf16") for name in names)], "one thing differs at a time"
+
+
+def test_the_last_steps_alone_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock runs as each step does: those before them take long."""
+    passed, step = [0.0], Pack.step
+
+    def run(pack: Pack, number: int) -> None:
+        passed[0] += 100.0 if number <= 2 else 1.0
+        step(pack, number)
+
+    monkeypatch.setattr(Pack, "step", run)
+    monkeypatch.setattr(checks, "time", SimpleNamespace(perf_counter=lambda: passed[0]))
+    monkeypatch.setattr(checks, "_STEPS", 5)
+    monkeypatch.setattr(checks, "_TIMED", 3)
+    found = checks._run(torch.device("cpu"), checks._spec(), program=checks._eager)
+    assert (found.seconds, len(found.losses)) == (1.0, 5)
 
 
 def _no_compiler(device: str) -> None:

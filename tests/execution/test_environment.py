@@ -83,7 +83,9 @@ def test_no_program_that_a_repository_names_is_run(
         Path(".git/hooks").mkdir(exist_ok=True)
         program.rename(Path(".git/hooks/post-index-change"))
     else:
+        git("config", "filter.before.clean", "false")
         git("config", "include.path", "mine")
+        git("config", "filter.later.clean", "false")
         git("config", "--file", ".git/mine", setting, str(program))
     Path("file.txt").write_text("two")
     subprocess.run(["git", "status", "--porcelain"], check=False, capture_output=True)

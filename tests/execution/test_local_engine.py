@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -243,7 +244,7 @@ class StillWorker:
     """A process that is started and does nothing; `code` is how it ended."""
 
     def __init__(self, command: list[str], **more: Any) -> None:
-        self.code, self.stopped, self.threads = 0, list[str](), more["env"]["OMP_NUM_THREADS"]
+        self.code, self.stopped, self.more = 0, list[str](), more
         self.pipe = os.dup(more["pass_fds"][0])
 
     def end(self, code: int, said: bytes, worker: Any) -> None:
@@ -319,22 +320,28 @@ def test_a_worker_whose_driver_is_gone_before_it_sent_settings_ends(monkeypatch:
     assert ended.value.code == 0
 
 
-@pytest.mark.parametrize("pinned", [True, False])
-def test_a_worker_reads_its_options_first(folder: Path, monkeypatch: pytest.MonkeyPatch, pinned: bool) -> None:
+@pytest.mark.parametrize("given", [{}, {"pinned": False}])
+def test_a_worker_reads_its_options_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, bool]
+) -> None:
     """The threads that the job's cores ask for, its device, the cores of its place, and where checkpoints are."""
     monkeypatch.setattr("ablate.execution.local.subprocess.Popen", StillWorker)
     monkeypatch.setattr("ablate.execution.local.cores_for", lambda slot, size, threads: [slot, size, threads])
     options = RunOptions(device="cpu", workers=2, cpus=3.0, cache=folder / "cache")
-    engine = LocalEngine(options, checkpoints=Path("kept"), ranks=2, pinned=pinned)
+    engine = LocalEngine(options, checkpoints=Path("kept"), ranks=2, **given)
     jobs = [Job(number, (JobMember("{}", 0),), "f") for number in range(2)]
     for slot, job in enumerate(jobs):
         engine.submit(job)
         sent = Connection(engine._workers[slot].process.pipe)  # type: ignore[attr-defined]
         settings = sent.recv()
         assert (settings.options.threads, settings.options.folder) == (3, folder / "cache")
-        assert engine._workers[slot].process.threads == "3"  # type: ignore[attr-defined]
+        started = engine._workers[slot].process.more  # type: ignore[attr-defined]
+        threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM")
+        assert [started["env"][name] for name in threads] == ["3", "3", "false"]
+        assert started["stdout"] == started["stderr"] == engine._workers[slot].log
+        assert started["stdin"] == subprocess.DEVNULL
         assert settings.devices == ("cpu", "cpu")
-        assert settings.cores == ((slot, 2, 3) if pinned else ())
+        assert settings.cores == (() if given else (slot, 2, 3))
         assert settings.checkpoints == folder / "kept"
         assert sent.recv() == job
     engine.stop(1, 5)

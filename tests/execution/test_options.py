@@ -18,7 +18,7 @@ from ablate.cli.app import app
 from ablate.errors import ArgumentError, EngineError, MissingPackageError
 from ablate.execution import options as options_module
 from ablate.execution.local import LocalEngine, _check_options
-from ablate.execution.options import RunOptions, WorkerSettings, pack_size
+from ablate.execution.options import _OPTIONS_OF_RESOURCES, RunOptions, WorkerSettings, pack_size, shown_options
 from ablate.spec.space_fields import CheckpointInterval, ResourcesSpec
 
 
@@ -111,6 +111,24 @@ def test_every_option_of_a_run_is_one_of_study_and_of_the_function() -> None:
     shown = {parameter.name for parameter in command.params}
     assert {each.name for each in fields(RunOptions)} - shown == {"resources"}
     assert {each.name for each in fields(RunOptions)} <= set(inspect.signature(ablate.run).parameters)
+
+
+def test_help_says_what_an_option_does_when_it_is_left_out_and_shows_together_what_belongs_together() -> None:
+    """A run that nothing stops needs no words for it."""
+    usual = {each.name: each.default for each in fields(RunOptions)}
+    for name, _, shown in shown_options():
+        assert ("show_default" in shown) == (usual[name] is None and not shown["help"].startswith("Stop")), name
+    of_a_job = {"engine", "address", *_OPTIONS_OF_RESOURCES.values()}
+    assert {name for name, _, shown in shown_options() if "rich_help_panel" in shown} == of_a_job
+
+
+def test_the_command_line_takes_numbers_from_their_least() -> None:
+    command = typer.main.get_command(app).commands["study"]  # type: ignore[attr-defined]
+    for option, least in {"workers": 1, "threads": 1, "pack": 1, "max-trials": 1, "max-seconds": 0}.items():
+        given = command.make_context("study", [f"--{option}", str(least), "space.yaml"])
+        assert given.params[option.replace("-", "_")] == least
+        with pytest.raises(EngineError if option == "pack" else typer.BadParameter):
+            command.make_context("study", [f"--{option}", str(least - 1), "space.yaml"])
 
 
 def test_a_further_option_is_a_field_alone(monkeypatch: pytest.MonkeyPatch) -> None:

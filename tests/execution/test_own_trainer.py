@@ -26,6 +26,7 @@ from own_trainers import trainer, write_script
 from ablate.execution import own_trainer
 from ablate.execution.attempt import curve_point
 from ablate.execution.call_function import call
+from ablate.execution.job_runner import JobRunner
 from ablate.execution.own_trainer import (
     TrainerFailedError,
     TrainerFolders,
@@ -33,6 +34,7 @@ from ablate.execution.own_trainer import (
     run_trainer,
     visible_devices,
 )
+from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, Message
 from ablate.spec.trainer import MetricsSpec
 from ablate.spec.trainer_variant import TrainerVariant
 from ablate.training.events import Diverged, Event, Measurement, Tick
@@ -186,12 +188,45 @@ def test_damaged_metrics_and_deaths(places: TrainerFolders, code: str, changes: 
     assert reason in failed.value.reason
 
 
+@pytest.mark.parametrize("does", ["train", "exit"])
+def test_a_job_of_a_trainer_tells_what_the_trainer_does(places: TrainerFolders, does: str) -> None:
+    trained, alone, ended = variant(does=does), list[Event](), cast(Message, Done(7))
+    try:
+        for event in run_trainer(trained, 4, places):
+            alone.append(event)
+    except TrainerFailedError as failed:
+        ended = Broken(7, failed.reason, failed.log)
+    job = Job(7, (JobMember(trained.model_dump_json(), 4, folders=places),), "")
+    *told, last = JobRunner(Path(places.root), torch.device("cpu")).run_job(job, lambda: ())
+    assert measured([one.event for one in told if isinstance(one, Happened)]) == measured(alone) != []
+    assert last == ended
+
+
 def test_a_program_that_is_not_there(places: TrainerFolders) -> None:
     missing = TrainerVariant(
         trainer={"command": ["no-such-program", "{seed}", "{x}"], "parameters": {"x": 1}}, parameters={}
     )
     with pytest.raises(TrainerFailedError, match=r"could not be started \(FileNotFoundError: .*no-such-program"):
         list(run_trainer(missing, 0, places))
+
+
+def test_a_working_folder_that_is_gone(places: TrainerFolders, tmp_path: Path) -> None:
+    gone = TrainerFolders(str(tmp_path / "gone"), places.folder)
+    with pytest.raises(TrainerFailedError, match=r"^it could not be started in .*gone \(.*No such file"):
+        list(run_trainer(variant(), 0, gone))
+
+
+def test_what_is_printed_arrives_at_once(places: TrainerFolders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    code = (
+        "import sys, time; from pathlib import Path; print('step 1 loss 0.5'); go = Path(sys.argv[1] + 'go')\n"
+        "for _ in range(2000):\n  if go.exists(): break\n  time.sleep(0.01)\n"
+        "print('step 2 loss', 0.25 if go.exists() else 9)"
+    )
+    events = run_trainer(prints(code, metrics={**LINE, "file": "{log}"}), 0, places)
+    first = next(event for event in events if isinstance(event, Measurement))
+    Path(places.folder, "output", "rowsgo").touch()
+    assert measured([first, *events]) == [(1, {"val_loss": 0.5}), (2, {"val_loss": 0.25})]
 
 
 @pytest.mark.parametrize("form", ["jsonl", "json", "csv", "log"])

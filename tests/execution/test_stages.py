@@ -170,7 +170,9 @@ def test_a_trial_that_started_from_a_stage_is_reproduced(here: Path, kept: bool)
                 file.unlink()
         told: list[str] = []
         engine = ScriptedEngine(lambda job, attempt: carried_out(job, here), size=1)
-        found = reproduce(key, store, here / "cache", engine, ENVIRONMENT, told.append, lambda step, steps: None)
+        found = reproduce(
+            key, store, here / "cache", engine, ENVIRONMENT, told.append, lambda *_: None, accept_changed_code=False
+        )
         assert found.verdict == "identical"
         assert sum("is trained again first" in line for line in told) == (0 if kept else 2)
 

@@ -17,6 +17,7 @@ from ablate.errors import SpaceError
 from ablate.execution.driver import run_study
 from ablate.execution.timing import LEAST_ROUNDS, Bench, _in_turns, _Side, time_side_by_side
 from ablate.metrics import CACHE, DECODE, PREFILL
+from ablate.planning.plan import Variant
 from ablate.planning.planner import make_plan
 from ablate.spec.reading import with_rung
 from ablate.store import Store, open_store
@@ -146,6 +147,31 @@ def test_a_study_times_its_variants_after_its_trials_and_once(tmp_path: Path, mo
         store.record_timing(key, beside)
         assert set(store.timings([key])[key]) >= {beside}
         assert len(store.timings([key])[key]) == 2
+
+
+def test_a_variant_that_cannot_be_timed_is_named_and_the_others_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[str] = []
+
+    def measure(variant: Variant, *_: object) -> SpeedTiming:
+        timed.append(variant.name)
+        if len(timed) == 1:
+            raise MemoryError("too large")
+        return SpeedTiming("", (1.0,), (2.0,), "cpu")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ablate.execution.timing.time_side_by_side", measure)
+    log, said = Log(), list[str]()
+    monkeypatch.setattr(log, "say", said.append)
+    with open_store(tmp_path / "a.db") as store:
+        run_study(planner(tmp_path), store, ScriptedEngine(finish, size=1), ENVIRONMENT, log, bench=BENCH)
+        (name,) = store.studies()
+        planned = store.study(name.name).planned
+        known = store.timings([one.key for one in planned])
+    assert said[-1] == f"{timed[0]} could not be timed: MemoryError: too large"
+    assert len(timed) == 2
+    assert {one.variant for one in planned if one.key in known} == {timed[1]}
 
 
 @pytest.mark.parametrize("inference", [True, False])

@@ -126,6 +126,10 @@ def test_numbers_are_written_by_their_value() -> None:
     }
     block = BlockSpec.model_validate({"mixer": "attention", "gains": {"mlp_branch": {"init": -0.0, "trainable": True}}})
     assert '"init":0,' in block.canonical_json()
+    for number in (2**52, 2**53 - 1, 2**53, 2**54):
+        scaled = BlockSpec.model_validate({"mixer": "attention", "gains": {"mlp_branch": {"init": float(number)}}})
+        whole = number < 2**53  # of larger ones, not every whole number is one of floating point
+        assert (f'"init":{number}}}' in scaled.canonical_json()) == whole
 
 
 def test_a_default_written_out_makes_no_difference_to_a_variant() -> None:
@@ -245,6 +249,13 @@ def test_a_pattern_has_the_hash_of_its_layers_written_one_by_one() -> None:
     apart = model_of("pre_ln", depth=5, exceptions={"0-1": linear, "3-4": linear})
     assert [block.mixer.softmax for block in pattern.blocks] == [False, False, True, False, False]
     assert pattern.content_hash() == apart.content_hash()
+    assert pattern.structure() == apart.structure()
+
+
+def test_the_width_of_heads_that_share_that_of_the_model_need_not_be_written() -> None:
+    short, long, other = (model_of("pre_ln", **one) for one in ({}, {"head_width": 8}, {"head_width": 4}))
+    assert short.width == 8 * short.heads
+    assert short.content_hash() == long.content_hash() != other.content_hash()
 
 
 def test_exceptions_are_laid_over_the_pattern() -> None:
@@ -271,6 +282,7 @@ def test_the_block_of_a_decoder_is_part_of_the_hash_even_where_no_layer_of_the_e
     one, other = (model_of(block, exceptions=same_encoder, **decoder) for block in (relu, gelu))
     assert one.blocks == other.blocks
     assert one.content_hash() != other.content_hash()
+    assert one.structure() != other.structure()
 
 
 def test_the_order_of_settings_is_part_of_a_space() -> None:

@@ -129,6 +129,15 @@ def test_the_code_of_a_stage_counts(load: Callable[[str], None]) -> None:
     assert change.kind == "the kind `own_mixer` in the stage before"
 
 
+def test_what_one_of_two_codes_alone_has_is_defined_by_whom_the_newer_says(load: Callable[[str], None]) -> None:
+    load(MIXER)
+    content, none = CodeReader().of(MIXERS.members()["own_mixer"]()).content, {"kinds": {}, "revisions": {}}
+    assert code_changes(content, content) == ()
+    for before, after, who in ((content, none, "ablate"), (none, content, "a user")):
+        (change,) = code_changes(before, after)
+        assert (change.kind, change.what) == ("the kind `own_mixer`", f"own.py; {who} defines it now")
+
+
 def test_our_kinds_have_no_code_in_their_keys_until_they_are_revised(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = variant()
     assert CodeReader().of(spec).identity == ""

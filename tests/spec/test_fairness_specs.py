@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from ablate.errors import SpaceError
 from ablate.planning.planner import Planner, make_plan
 from ablate.spec.design import DesignContext, PointCost
+from ablate.spec.fairness import _lengths
 from ablate.spec.reading import load_space
 from ablate.spec.schedule import LinearGrowthSpec, StagesGrowthSpec
 from ablate.spec.sentences import describe
@@ -191,6 +193,36 @@ def test_bert_trains_on_short_inputs_for_nine_tenths() -> None:
     assert [spec.size(512, step, 1000) for step in (1, 900, 901, 1000)] == [128, 128, 512, 512]
 
 
+@pytest.mark.parametrize("steps", [0, 1, 7])
+@pytest.mark.parametrize("growth", [{}, {"batch_growth": "linear"}, {"context_growth": "linear"}])
+def test_phases_have_each_step_once_with_its_shape(growth: dict[str, Any], steps: int) -> None:
+    start = {} if steps else {"init_from": "weights.safetensors"}
+    training = TrainingSpec.model_validate(
+        {"steps": steps, "batch_size": 8, "optimizer": {"lr": 0.1}, **start, **growth}
+    )
+    found = [
+        (step, (phase.batch_size, phase.context))
+        for phase in training.phases(16)
+        for step in range(phase.first, phase.last + 1)
+    ]
+    assert found == [(step, training.shape_at(step, 16)) for step in range(1, steps + 1)]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+def test_a_warm_up_ends_within_the_training_unless_nothing_is_trained(steps: int) -> None:
+    """Without a step a model is evaluated as it starts."""
+    start = {} if steps else {"init_from": "weights.safetensors"}
+    plain = {
+        "steps": steps,
+        "batch_size": 8,
+        "optimizer": {"lr": 0.1},
+        "schedule": {"kind": "linear", "warmup_steps": 2},
+        **start,
+    }
+    with pytest.raises(ValidationError, match="never reach its peak") if steps == 1 else nullcontext():
+        TrainingSpec.model_validate(plain)
+
+
 def test_sizes_are_multiples_and_never_more_than_the_whole() -> None:
     spec = LinearGrowthSpec(start=0.01, until=1.0, multiple=8)
     sizes = [spec.size(64, step, 300) for step in range(1, 301)]
@@ -319,6 +351,14 @@ def test_impossible_budgets(budgets: str, said: str, tmp_path: Path) -> None:
 def test_budgets_with_incompatible_settings(changed: dict[str, str], said: str, tmp_path: Path) -> None:
     with pytest.raises(SpaceError, match=said):
         budgeted(tmp_path, budgets="[1, 2]", **changed)
+
+
+def test_a_budget_is_above_none_and_at_most_a_thousand_times_the_steps() -> None:
+    for budget in (1e-9, 2.0, 1000.0):
+        assert _lengths((1.0, budget)) == tuple(sorted((1.0, budget)))
+    for budget in (0.0, -1.0, 1000.5):
+        with pytest.raises(ValidationError, match="a multiple of the space's steps"):
+            _lengths((1.0, budget))
 
 
 def test_each_length_has_its_own_steps_and_nothing_else_changes(tmp_path: Path) -> None:

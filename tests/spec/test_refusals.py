@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.spec.base import refusal
+from ablate.spec.base import LARGEST, refusal
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -64,6 +64,14 @@ CASES: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         "an encoder has no `decoder` part",
         "`family: encoder_decoder`",
         {"family": "encoder_decoder"},
+    ),
+    "loops that overlap": (
+        {"depth": 3},
+        {"loops": [{"first": 0, "last": 1, "times": 2}, {"first": 1, "last": 2, "times": 2}]},
+        "loops.1.first",
+        "do not overlap; the one before ends at 1",
+        "Let it begin at 2 or later",
+        {"loops.1.first": 2},
     ),
     "interactions within one text": (
         CLASSIFIER,
@@ -510,10 +518,20 @@ def test_values_of_the_wrong_type(plain: dict[str, Any], path: str, message: str
     assert sentence.startswith(message)
 
 
-@pytest.mark.parametrize("every", ["soon", "0 min", -1, 1.5])
+@pytest.mark.parametrize("every", ["soon", "0 min", -1, 1.5, LARGEST + 1, str(LARGEST + 1)])
 def test_an_interval_is_a_number_of_steps_or_of_minutes(every: object) -> None:
     path, sentence = refused(lambda: ResourcesSpec.model_validate({"checkpoint_every": every}))
     assert (path, sentence.partition(";")[0]) == ("checkpoint_every", "an interval is a number of steps, or of minutes")
+
+
+@pytest.mark.parametrize("part", ["mixer", "mlp", "residual"])
+def test_a_model_is_part_of_a_pack_if_all_its_parts_keep_its_members_apart(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ModelSpec.model_validate(model({}))
+    assert made.fusable
+    monkeypatch.setattr(type(getattr(made.blocks[-1], part)), "pack_aware", False)
+    assert not made.fusable
 
 
 def test_heads_that_share_the_width_may_have_their_width_written() -> None:

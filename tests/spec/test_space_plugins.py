@@ -112,6 +112,13 @@ def test_only_the_seeds_change(text: str, seeds: object) -> None:
     assert changed.text == space.text
 
 
+@pytest.mark.parametrize("seeds", ["5", "3:8"])
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_design_declares_the_seeds_that_it_may_reach(seeds: str, first: int) -> None:
+    design = with_seeds(load_space("recall"), seeds).design.model_copy(update={"first_seed": first})
+    assert [seed for seed in range(20) if design.declares(seed)] == [*range(first, first + int(seeds[-1]))]
+
+
 def test_all_training_runs_are_longer() -> None:
     space = load_space("knockout_small")
     longer = with_longer(space, 4)

@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 from ablate.designs.fixed import LeaveOneOutSpec
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.pack import DenseSpec, ReparametrisedSpec
-from ablate.spec.base import Kinded, Spec
+from ablate.spec.base import LARGEST, Kinded, Spec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names, shipped_spaces
 from ablate.spec.paths import assign
@@ -70,6 +70,14 @@ def test_every_integer_is_bounded() -> None:
     for node in integers:
         assert {"minimum", "exclusiveMinimum"} & node.keys() or "enum" in node or "const" in node, node
         assert {"maximum", "exclusiveMaximum"} & node.keys() or "enum" in node or "const" in node, node
+
+
+def test_every_pattern_is_of_a_text() -> None:
+    """A pattern alone lets numbers, lists and mappings pass; names of properties are texts."""
+    of_names = [id(node["propertyNames"]) for node in nodes(shipped()) if "propertyNames" in node]
+    patterns = [node for node in nodes(shipped()) if isinstance(node.get("pattern"), str) and id(node) not in of_names]
+    assert len(patterns) > 5
+    assert [node for node in patterns if "string" not in node.get("type", ())] == []
 
 
 def test_it_is_a_schema_and_all_references_resolve() -> None:
@@ -168,6 +176,8 @@ SHORT = [
     ("task.tokenizer", "bytes"),
     ("variants", {"a": {"norm": "none"}, "b": {}}),
     ("resources", {"checkpoint_every": 0}),
+    ("resources", {"checkpoint_every": LARGEST}),
+    ("resources", {"checkpoint_every": "10 min"}),
 ]
 
 SETTINGS = [
@@ -215,6 +225,11 @@ MISTAKES = [
     ("design", "leave_one"),
     ("objective", {}),
     ("name", "a b"),
+    ("resources", {"checkpoint_every": -1}),
+    ("resources", {"checkpoint_every": LARGEST + 1}),
+    ("resources", {"checkpoint_every": "soon"}),
+    ("tasks", {"one": {"kind": "languge_model"}}),
+    ("tasks", ["language_model"]),
     ("trainnig", {}),
     ("switches", {}),
     ("switches", {"norm": {"rms": {}}}),

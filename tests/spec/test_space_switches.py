@@ -190,6 +190,7 @@ def test_an_invalid_switch(plain: dict[str, Any], path: str, rule: str, remedy: 
     loc, sentence = refused(plain_space(**plain))
     assert ".".join(map(str, loc)) == f"switches.{path}".rstrip(".")
     assert rule in sentence
+    assert "got nothing" not in sentence, "it repeats the value that was written, once"
     assert remedy in sentence
 
 
@@ -216,6 +217,7 @@ def test_a_first_setting_that_breaks_the_baseline_is_named() -> None:
     loc, sentence = refused(plain_space(switches))
     assert loc == ("switches", "arrangement", "parallel")
     assert "`model.block.skips.mlp`: a parallel block has one skip" in sentence
+    assert sentence.count("got ") == 1
     mended: Switches = {**switches, "skip": {"none": {"block.skips.mlp": 0}, "one": {}}}
     assert space_of(mended).resolve({}).model.block.arrangement == "parallel"
 

@@ -13,7 +13,7 @@ from ablate.errors import SpaceError
 from ablate.spec.paths import assign
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec, TrainerSpace
-from ablate.spec.trainer import TrainerSpec
+from ablate.spec.trainer import ParameterSpec, TrainerSpec
 from ablate.spec.trainer_variant import TrainerVariant, read_variant
 
 COMMAND = ["{python}", "train.py", "{seed}"]
@@ -84,6 +84,19 @@ def made(**changes: Any) -> SpaceSpec:
             "switches.rate.high.steps",
             "its default is 3, so that it is an integer",
         ),
+        (
+            {"trainer__parameters__lr": {"default": 0.1, "max": 0.2}},
+            "switches.rate.high.lr",
+            "it is out of its bounds; got 0.3. The bounds are none to 0.2.",
+        ),
+        (
+            {
+                "trainer__parameters__does": {"default": "train", "choices": ["train", "wait"]},
+                "switches__rate__high": {"does": "sleep"},
+            },
+            "switches.rate.high.does",
+            "it is one of train, wait",
+        ),
         ({"switches__rate__high": {"steps": True}}, "switches.rate.high.steps", "so that it is an integer"),
         ({"tune": {"lrr": [0.1, 0.2]}}, "tune.lrr.0", "the trainer has no parameter `lrr`"),
         ({"model": {"depth": 1}}, "model", "a space with a `trainer` has no `model`"),
@@ -122,8 +135,22 @@ def test_settings_set_parameters_of_their_types() -> None:
     assert isinstance(spec.parameters["lr"], float)
     assert given.resolve({"a": "y", "b": "y"}).model_dump(mode="json")["lr"] == 0.5  # the path is the name
     assert spec.training.steps == 3
+    unknown = TrainerSpec.model_validate(trainer(steps=None))
+    assert TrainerVariant(trainer=unknown, parameters={}).training.steps == 0
     with pytest.raises(SpaceError, match="it is one of train, wait"):
         given.resolve({}, {"does": "sleep"})
+
+
+@pytest.mark.parametrize("low", [None, 1])
+@pytest.mark.parametrize("high", [None, 3])
+def test_a_parameter_has_the_values_between_its_bounds_and_these(low: int | None, high: int | None) -> None:
+    parameter = ParameterSpec(default=2, min=low, max=high)
+    for value in range(5):
+        if (low is None or low <= value) and (high is None or value <= high):
+            assert parameter.check(value) == value
+        else:
+            with pytest.raises(ValidationError, match="out of its bounds"):
+                parameter.check(value)
 
 
 def test_a_variant_and_a_space_survive_json() -> None:

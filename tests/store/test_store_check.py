@@ -9,7 +9,7 @@ import sqlite3
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Self
@@ -21,6 +21,7 @@ from store_samples import HERE, begin, digest, draft, outcome, planned, variant
 from ablate.errors import NotFoundError, StoreError, UnreadableWarning
 from ablate.store import Mark, Store, TrialState, WorkerRecord, open_store
 from ablate.store.check import _Rows, check_store
+from ablate.store.database import limit_reading
 from ablate.store.failures import LONGEST_VALUE
 from ablate.store.records import DesignTraits, SpeedTiming
 from ablate.store.rows import readable
@@ -157,6 +158,8 @@ def test_what_cannot_be_checked(tmp_path: Path, store: Path) -> None:
         check_store(tmp_path / "text")
     with pytest.raises(StoreError, match="this file already exists"):
         check_store(store, store)
+    with pytest.raises(StoreError, match=r"readable rows cannot be written; got .*unable to open"):
+        check_store(store, tmp_path / "nowhere" / "new.db")
     with pytest.raises(StoreError, match="pg_dump"):
         check_store("postgresql://user:word@host/name")
 
@@ -274,6 +277,15 @@ def test_reading_takes_at_most_a_minute_and_writing_as_long_as_it_needs(
         limits.clear()
         opened.record_outcome(outcome("baseline", 0), HERE)
         assert math.inf in limits
+
+
+@pytest.mark.parametrize(("seconds", "ends"), [(-1.0, False), (3600.0, True), (math.inf, True)])
+def test_a_statement_is_interrupted_once_its_time_is_over(seconds: float, ends: bool) -> None:
+    counts = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000) SELECT count(*) FROM n"
+    with closing(sqlite3.connect(":memory:")) as connection:
+        limit_reading(connection, seconds)
+        with nullcontext() if ends else pytest.raises(sqlite3.OperationalError, match="interrupted"):
+            assert connection.execute(counts).fetchone() == (100_000,)
 
 
 @pytest.mark.parametrize("column", ["question", "source"])

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
 from store_samples import (
@@ -26,12 +27,12 @@ from store_samples import (
     variant,
 )
 
-from ablate.errors import NotFoundError, StoreError, UnreadableWarning
+from ablate.errors import ArgumentError, NotFoundError, StoreError, UnreadableWarning
 from ablate.roles import TrialRole
 from ablate.store import Store, TrialState, open_store, records
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
 from ablate.store.records import Declaration, DesignTraits, Mark, Recording, SharedTrials, SpeedTiming
-from ablate.store.tables import TIMED_AT, curves, environments, metadata, recordings, study_trials, trials
+from ablate.store.tables import curves, environments, metadata, recordings, study_trials, trials
 
 
 def test_a_new_store_is_empty(store: Store) -> None:
@@ -163,13 +164,14 @@ def test_what_cannot_be_read_is_counted_and_left_out(store: Store) -> None:
     timed = outcome("no_norm", 1)
     assert store.record_outcome(ended, HERE)
     assert store.record_outcome(timed, HERE)
+    store.plan_trials("s", [replace(planned("baseline", 9 + at), role=role) for at, role in enumerate(TrialRole)])
     with store._database.writing() as connection:
         connection.execute(text("UPDATE study_trials SET role = 'none' WHERE variant = 'no_norm' AND seed = 0"))
         connection.execute(
             recordings.insert(),
             [
                 {"trial_key": ended.key, "step": 4, "content": {"usage": {"memory": "much"}}},
-                {"trial_key": timed.key, "step": TIMED_AT, "content": {digest("baseline"): {"rates": ["fast"]}}},
+                {"trial_key": timed.key, "step": -1, "content": {digest("baseline"): {"rates": ["fast"]}}},
             ],
         )
     with pytest.warns(
@@ -179,12 +181,29 @@ def test_what_cannot_be_read_is_counted_and_left_out(store: Store) -> None:
     assert said[0].filename == __file__, "it names the line that reads"
     with pytest.warns(UnreadableWarning, match=r"^the timings of 1 of 1 trials cannot be read .*check-store"):
         assert store.timings([ended.key, timed.key]) == {}
-    with pytest.warns(UnreadableWarning, match=r"^of the study 's' 1 of 4 planned trials cannot be read .*check-store"):
-        assert len(store.study("s").planned) == 3
+    with pytest.warns(UnreadableWarning, match=r"^of the study 's' 1 of 9 planned trials cannot be read .*check-store"):
+        assert len(store.study("s").planned) == 4
     with store._database.writing() as connection:
         connection.execute(text("UPDATE variants SET spec = '1'"))
     with pytest.raises(StoreError, match="this variant cannot be read"):
         store.variant(digest("baseline"))
+
+
+def test_a_new_name_takes_the_place_of_the_old_one_alone(store: Store) -> None:
+    """A quoted text may go on at the beginning of a line."""
+    own = replace(draft("s"), text='# Mine\nname: s\nquestion: "Which\nname: s or t?"\n')
+    store.begin_study(own, [variant("baseline")], [])
+    begin(store, study="u")
+    for name in ("s", "u", "t"):
+        store.marks.put("study", name, Mark(note=name))
+    store.rename_study("s", "t")
+    renamed = store.study("t")
+    assert YAML(typ="safe").load(renamed.text) == {"name": "t", "question": "Which name: s or t?"}
+    assert renamed.space == own.space | {"name": "t"}
+    assert {name: store.marks.of("study", name).note for name in "stu"} == {"s": "", "t": "s", "u": "u"}
+    with pytest.raises(ArgumentError, match=r"a study of this name exists; got u\. Choose another name") as taken:
+        store.rename_study("t", "u")
+    assert taken.value.where == store.where
 
 
 def test_what_rows_of_older_versions_lack_is_nothing_but_for_what_is_listed_here() -> None:

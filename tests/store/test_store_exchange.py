@@ -19,7 +19,7 @@ from store_samples import HERE, as_record, begin, digest, draft, outcome, start,
 from ablate.errors import NotFoundError, StoreError
 from ablate.roles import TrialRole
 from ablate.store import Store, TrialState, exchange, open_store, tables
-from ablate.store.records import Mark
+from ablate.store.records import Mark, WorkerRecord
 
 NAMES = ("baseline", "norm=none")
 
@@ -27,9 +27,12 @@ NAMES = ("baseline", "norm=none")
 def export(store: Store, folder: Path) -> Path:
     """A study with trials of every kind, in a file."""
     begin(store, NAMES, 3, "simplify_block")
+    key = digest(("baseline", 0))
+    store.record_started(key, digest("baseline"), 0, digest("data"), HERE, driver="token")
+    store.record_worker(key, WorkerRecord("lab", "cpu", 7), 1, driver="token")
     for seed in range(2):
         for name in NAMES:
-            store.record_outcome(outcome(name, seed), HERE)
+            store.record_outcome(outcome(name, seed), HERE, driver="token")
     store.record_outcome(outcome("baseline", 2, TrialState.DIVERGED), HERE)
     start(store, "norm=none", 2)
     store.marks.put("study", "simplify_block", Mark(starred=True, tags=("paper",), note="\u2028 look \ud800"))
@@ -56,7 +59,8 @@ def content(store: Store) -> dict[str, object]:
     """All that a store holds of the study; who runs a trial is not of it."""
     study = store.study("simplify_block")
     keys = [planned.key for planned in study.planned]
-    trials = {key: trial for key, trial in store.trials(keys).items() if trial.state is not TrialState.RUNNING}
+    known = store.trials(keys).items()
+    trials = {key: replace(trial, worker=None) for key, trial in known if trial.state is not TrialState.RUNNING}
     return {
         "study": study,
         "variants": [store.variant(variant.hash) for variant in study.variants],
@@ -75,6 +79,9 @@ def test_a_study_is_the_same_in_the_other_store(store: Store, exported: Path, tm
         assert (summary.finished, summary.diverged, summary.running, summary.planned) == (4, 1, 0, 6)
         again = tmp_path / "again.zip"
         other.export_study("simplify_block", again)
+    with zipfile.ZipFile(exported) as archive:
+        settled = [json.loads(line) for line in archive.read("trials.jsonl").splitlines()]
+    assert {(row["driver"], row["worker"]) for row in settled} == {("", None)}
     manifests = [json.loads(zipfile.ZipFile(file).read("manifest.json")) for file in (exported, again)]
     assert {manifest["format"] for manifest in manifests} == {1}, "files of another format cannot be read"
     first, second = (manifest["sha256"] for manifest in manifests)
@@ -115,23 +122,39 @@ def test_trials_that_both_stores_have_are_not_doubled(store: Store, exported: Pa
         begin(other, NAMES, 3, "mine")
         other.record_outcome(outcome("baseline", 0), HERE)
         other.record_outcome(outcome("baseline", 1, TrialState.FAILED), HERE)
+        other.record_outcome(outcome("norm=none", 2), HERE)  # which runs in the store of the file
         assert other.import_study(exported) == ("simplify_block", 4, 1)
         assert other.trial(digest(("baseline", 1))) == as_record(outcome("baseline", 1)), "a failed one is replaced"
         states = {summary.name: (summary.finished, summary.failed) for summary in other.studies()}
-        assert states == {"mine": (4, 0), "simplify_block": (4, 0)}
+        assert states == {"mine": (5, 0), "simplify_block": (5, 0)}
         with pytest.raises(StoreError, match="a study of this name"):
             other.import_study(exported)
 
 
-def test_other_results_of_the_same_trial_are_refused(moved: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", exchange._KEPT)
+def test_other_results_of_the_same_trial_are_refused(moved: Path, tmp_path: Path, name: str) -> None:
+    """How long it took is no result."""
+    other_value = {
+        "state": TrialState.DIVERGED,
+        "variant_hash": digest("norm=none"),
+        "metrics": {"val_loss": 9.0},
+        "seed": 9,
+        "steps": 299,
+        "stopped_at": 0,
+        "data_fingerprint": digest("other data"),
+        "code": digest("code"),
+    }
+    known, same = outcome("baseline", 0), replace(outcome("norm=none", 0), seconds=99.0)
     with open_store(tmp_path / "other.db") as other:
         begin(other, NAMES, 3, "mine")
-        other.record_outcome(replace(outcome("baseline", 0), metrics={"val_loss": 9.0}), HERE)
-        before = other.trial(digest(("baseline", 0)))
-        with pytest.raises(StoreError, match="a trial with another `metrics`"):
+        other.record_outcome(replace(known, **{name: other_value[name]}), HERE)
+        other.record_outcome(same, HERE)
+        before = other.trials([known.key, same.key])
+        with pytest.raises(StoreError, match=f"a trial with another `{name}`.*got {known.key[:9]}") as refused:
             other.import_study(moved)
+        assert refused.value.where == str(tmp_path / "other.db")
         assert [study.name for study in other.studies()] == ["mine"]
-        assert other.trial(digest(("baseline", 0))) == before
+        assert other.trials([known.key, same.key]) == before
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_file_system_without_locks_is_refused_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_network_file_systems_are_known_by_their_mount(tmp_path: Path, path: str, kind: str | None) -> None:
-    (tmp_path / "mountinfo").write_text(MOUNTS)
+    (tmp_path / "mountinfo").write_bytes(MOUNTS.encode() + b"34 27 0:54 / /\xff rw - ext4 /dev/vdd rw\n")
     assert shared_file_system(Path(path), tmp_path / "mountinfo") == kind
     assert shared_file_system(Path(path), tmp_path / "nothing") is None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -11,16 +13,19 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from json import JSONDecodeError
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 from store_samples import HERE, begin, digest, outcome, sql
 
 from ablate.errors import AblateError, NotFoundError, StoreError
 from ablate.store import Store, open_store
 from ablate.store.database import Database, _write_ahead
+from ablate.store.failures import store_errors
 from ablate.store.migrations import SCHEMA_VERSION
 
 # Root may write everywhere, so the tests of read-only places run as somebody else.
@@ -280,6 +285,37 @@ def test_the_switch_to_write_ahead_waits_for_other_processes_alone(monkeypatch: 
         with nullcontext() if answers[tries - 1] is None else pytest.raises(sqlite3.OperationalError):
             _write_ahead(connection)
         assert connection.execute.call_count == tries
+
+
+def refused_by_database(code: str, said: str) -> OperationalError:
+    original = sqlite3.OperationalError(said)
+    original.sqlite_errorname = code
+    return OperationalError("SELECT 1", {}, original)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "it says why"),
+        JSONDecodeError("it says why", "", 0),
+        ImportError("it says why\nmore"),
+        OSError(errno.EACCES, "it says why"),
+        refused_by_database("", "Could not decode to UTF-8 column 'a'"),
+        *(
+            refused_by_database(name, "it says why\nmore")
+            for name in dir(sqlite3)
+            if re.fullmatch("SQLITE_[A-Z]+", name)
+        ),
+        refused_by_database("no code", "it says why"),
+    ],
+    ids=lambda error: getattr(getattr(error, "orig", None), "sqlite_errorname", type(error).__name__),
+)
+def test_what_the_system_says_is_repeated_with_a_way_out(error: Exception) -> None:
+    with pytest.raises(StoreError) as raised, store_errors("here"):
+        raise error
+    assert raised.value.where == "here"
+    assert re.search(r"it says why(?!\n)|not UTF-8", raised.value.got or "")
+    assert raised.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import count
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy.dialects import postgresql, sqlite
 from store_samples import HERE, as_record, begin, digest, outcome
 
 from ablate.roles import TrialRole
@@ -27,7 +29,8 @@ from ablate.store import (
     records,
 )
 from ablate.store.records import DesignTraits
-from ablate.store.rows import read
+from ablate.store.rows import read, variant_record
+from ablate.store.tables import UtcDateTime
 
 # One store serves all examples: each writes under a name or key of its own.
 shared_store = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
@@ -180,6 +183,7 @@ ENDS: list[tuple[Any, Any, Any]] = [
     (records.Steps, 0, 2**53),
     (records.Seed, -(2**63), 2**63 - 1),
     (records.Metric, -1e100, 1e100),
+    (records.Pid, 1, 2**31 - 1),
     (records.Margin, 1e-30, 1e30),
     (records.Time, datetime(1970, 1, 2, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)),
     (records.Name, "", "x" * 10_000),
@@ -187,20 +191,48 @@ ENDS: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "least", "most"), ENDS)
-def test_what_is_read_ends_where_it_says(kind: Any, least: Any, most: Any) -> None:
+def test_what_is_read_ends_where_it_says() -> None:
     """And a number is not its text, nor a truth value a number."""
-    if isinstance(least, str):
-        beyond: list[Any] = [f"{most}x", 1]
-    elif isinstance(least, float):
-        beyond = [math.nextafter(least, -math.inf), math.nextafter(most, math.inf), "1.5"]
-    else:
-        one: Any = 1 if isinstance(least, int) else timedelta(microseconds=1)
-        beyond = [least - one, most + one, str(least)]
-    assert [read(kind, value) for value in (least, most)] == [least, most]
-    for value in (*beyond, True, None):
-        with pytest.raises(ValueError, match="``: "):
-            read(kind, value)
+    for kind, least, most in ENDS:
+        if isinstance(least, str):
+            beyond: list[Any] = [f"{most}x", 1]
+        elif isinstance(least, float):
+            beyond = [math.nextafter(least, -math.inf), math.nextafter(most, math.inf), "1.5"]
+        else:
+            one: Any = 1 if isinstance(least, int) else timedelta(microseconds=1)
+            beyond = [least - one, most + one, str(least)]
+        assert [read(kind, value) for value in (least, most)] == [least, most]
+        for value in (*beyond, True, None):
+            with pytest.raises(ValueError, match="``: "):
+                read(kind, value)
+
+
+@pytest.mark.parametrize("parameters", [0, 7])
+@pytest.mark.parametrize("spec", [{"model": {}}, {"trainer": {}}, {}])
+def test_only_a_variant_without_a_model_has_an_unknown_number_of_parameters(
+    parameters: int, spec: dict[str, Any]
+) -> None:
+    row = {"name": "a", "hash": digest("a"), "settings": {}, "spec": spec, "parameters": parameters}
+    assert variant_record(row).parameters == (parameters if parameters or "model" in spec else None)
+
+
+def test_a_time_is_that_of_its_zone_and_without_one_of_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it is read: SQLite keeps no zones."""
+    noon = datetime(2025, 3, 30, 12, tzinfo=UTC)
+    local = time.tzset if hasattr(time, "tzset") else lambda: None
+    try:
+        for zone in ("UTC", "Asia/Tokyo"):
+            monkeypatch.setenv("TZ", zone)
+            local()
+            for written in (noon, noon.replace(tzinfo=None), noon.astimezone(timezone(timedelta(hours=9)))):
+                read_back = UtcDateTime().process_result_value(written, sqlite.dialect())
+                assert (read_back, read_back and read_back.utcoffset()) == (noon, timedelta(0))
+            elsewhere = noon.astimezone(timezone(timedelta(hours=9)))
+            assert UtcDateTime().process_bind_param(elsewhere, sqlite.dialect()) == noon.replace(tzinfo=None)
+            assert UtcDateTime().process_bind_param(elsewhere, postgresql.dialect()) == noon
+    finally:
+        monkeypatch.undo()
+        local()
 
 
 def test_a_space_has_parts_of_their_types() -> None:
