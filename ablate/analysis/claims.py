@@ -179,14 +179,16 @@ def judge_claims(
 
 def _too_little(claim: ClaimSpec, results: Results) -> str:
     """Why a claim that compares measured quality of variants compares some that have learnt too little; else empty."""
-    if not isinstance(claim, ComparisonClaim | OrderClaim | TrendClaim) or results.metric(claim.metric) in COSTS:
+    if not isinstance(claim, ComparisonClaim | OrderClaim | TrendClaim):
+        return ""
+    if (metric := results.metric(claim.metric)) in COSTS or metric not in results.known_metrics():
         return ""
     pairs: Iterable[tuple[str, str]] = [(claim.left, claim.right)] if isinstance(claim, ComparisonClaim) else ()
     if isinstance(claim, OrderClaim):
         pairs = pairwise(claim.order)
     elif isinstance(claim, TrendClaim):
         pairs = claim.sides({variant.name: variant.settings for variant in results.record.variants}).values()
-    measured = [pair for pair in pairs if not results.unmeasured(results.metric(claim.metric), pair)]
+    measured = [pair for pair in pairs if not results.unmeasured(metric, pair)]
     return next((why for pair in measured if (why := results.too_little(*pair))), "")
 
 
@@ -244,9 +246,13 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
     sign = 1.0 if claim.expect == "grows" else -1.0
 
     def words(bound: Bounds, lower: bool, error: float) -> str:
-        at, margin = bound.low if lower else bound.high, claim.margin
-        limit = f"at least {at_least(at, margin)}" if lower else f"at most {at_most(at, margin)}"
-        return f"the gap {claim.expect} by {limit} in {metric} for each doubling ({_one_sided(error)})"
+        how, limit = claim.expect, f"at least {at_least(bound.low, claim.margin)}"
+        if not lower and bound.high < 0:
+            how = "shrinks" if how == "grows" else "grows"
+            limit = f"at least {at_least(-bound.high, claim.margin)}"
+        elif not lower:
+            limit = f"at most {at_most(bound.high, claim.margin)}"
+        return f"the gap {how} by {limit} in {metric} for each doubling ({_one_sided(error)})"
 
     of, minus, sense = claim.left, claim.right, sign if direction == "maximize" else -sign
     baselines = baselines_of(results.record)

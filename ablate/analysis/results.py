@@ -89,7 +89,7 @@ class Results:
         if quantity == "flops":
             return f"no trial of {listed} has reported its {quantity} yet"
         if quantity in INFERENCE:
-            return f"{quantity} is not known: {UNTIMED.format(study=self.record.name)}"
+            return self._untimed(quantity, names)
         return f"an older version of ablate stored {listed}, without {quantity}"
 
     def is_relative(self, metric: str) -> bool:
@@ -107,9 +107,14 @@ class Results:
             why = why_absent(metric)
             return f"{owners} no {metric}{why and ': '}{why}" if without and metric in self.known_metrics() else None
         untimed = [name for name in names if name in self.runs and not self.values(name, metric)]
-        if not untimed:
-            return None
-        return f"{metric} is not known: {UNTIMED.format(study=self.record.name)}"
+        return self._untimed(metric, untimed) if untimed else None
+
+    def _untimed(self, metric: str, names: Sequence[str]) -> str:
+        """That a timing lacks these variants, or all."""
+        why = UNTIMED.format(study=self.record.name)
+        if any(run.timed for run in self.runs.values()):
+            why = why.replace("no variant was", f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'} not")
+        return f"{metric} is not known: {why}"
 
     def _lacks(self, name: str, metric: str) -> bool:
         """Whether a variant has finished trials and none of them has a metric."""

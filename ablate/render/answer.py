@@ -129,7 +129,7 @@ def print_why(why: Why, console: Console) -> None:
     lines = dict(why.facts)
     if why.seeds:
         lines = {f"{why.unit}s": _by_unit(why.seeds)} | lines
-    width = max(map(len, lines))
+    width = max(map(len, lines), default=0)
     for label, text in lines.items():
         first, *rest = wrap(printable(text), max(20, console.width - width - 4)) or [""]
         console.print(Text(f"  {label:<{width}}  ", "bold").append(first, "not bold"))

@@ -269,6 +269,162 @@ def claimed(he: int = 4, far: int = 4) -> FakeStore:
     return store_with([*claims, ordered, amount | {"tolerance": 0.05}], losses)
 
 
+def between(left: str, expect: str, right: str, **others: Any) -> dict[str, Any]:
+    id = "-".join((*others.get("metric", "").split(), left, expect, right))
+    return claim(expect, id=id, left=left, right=right) | {"says": ""} | others
+
+
+def numbered_claim(
+    variant: str, quantity: str, expect: float, tolerance: float = 0.0, over: str = ""
+) -> dict[str, Any]:
+    subject = {"variant": variant, "quantity": quantity} | ({"over": over} if over else {})
+    id = f"{quantity}-of-{variant}{over and '-over-'}{over}"
+    return {"id": id, "subject": subject, "expect": expect, "tolerance": tolerance}
+
+
+def claimed_of_costs() -> FakeStore:
+    """Claims on figures of cost. `he` was timed beside the baseline in three rounds; an old ablate stored `far`."""
+    claims = [
+        between(left, expect, right, metric=metric, margin=margin)
+        | ({"direction": "maximize"} if metric in ("val_accuracy", "val_bleu") else {})
+        for metric, expect, margin, sides in (
+            ("parameters", "better", 900.0, (("he", "attention"), ("attention", "he"))),
+            ("activation_bytes", "equal", 24.0, (("he", "attention"), ("he", "far"), ("far", "he"))),
+            ("flops", "worse", 1e8, (("attention", "he"), ("he", "far"), ("far", "attention"))),
+            ("tokens_per_second", "better", 20.0, (("he", "attention"), ("attention", "he"), ("far", "attention"))),
+            ("seconds", "not_worse", 1.0, (("he", "attention"), ("attention", "he"))),
+            ("val_accuracy", "equal", 0.1, (("he", "attention"), ("he", "lost"))),
+            ("val_f1", "equal", 0.1, (("he", "attention"),)),
+            ("val_bleu", "better", 0.1, (("he", "attention"),)),
+            ("inside_largest_logit", "better", 0.1, (("he", "attention"), ("attention", "he"))),
+        )
+        for left, right in sides
+    ]
+    claims += [
+        numbered_claim("he", "parameters", 18_123_000, 7),
+        numbered_claim("he", "parameters", 0.86, 0.01, "attention"),
+        numbered_claim("he", "activation_bytes", 1, 0.1, "far"),
+        numbered_claim("he", "flops", 3e9),
+        numbered_claim("far", "flops", 3e9),
+        numbered_claim("he", "tokens_per_second", 1.5, 0.2, "attention"),
+        numbered_claim("he", "seconds", 12, 5),
+        numbered_claim("he", "val_accuracy", 0.5, 0.01),
+        numbered_claim("he", "val_accuracy", 2.0, 0.1, "attention"),
+        numbered_claim("he", "val_loss", 3.0, 0.1, "lost"),
+    ]
+    losses = {"attention": [2.0, 2.1, 1.9], "he": [2.12, 2.21, 2.02], "far": [2.3, 2.42, 2.18]}
+    made = store_with(claims, losses)
+    sizes = {"attention": (20_947_008, 4096), "he": (18_123_008, 4072), "far": (None, None)}
+    variants = [replace(one, parameters=sizes[one.name][0], activation_bytes=sizes[one.name][1])
+                for one in made.record.variants]  # fmt: skip
+    made.record = replace(made.record, variants=tuple(variants))
+    only = {"attention": {"inside_largest_logit": 9.0}, "he": {"val_bleu": 0.3}}
+    for name in ("attention", "he"):
+        for seed, value in enumerate(losses[name]):
+            accuracy = {"val_accuracy": (0.5 + seed / 200 if name == "he" else 0.25 + seed / 1000)}
+            flops = 3e9 if name == "he" else 3.2e9
+            made.add(name, seed, {"val_loss": value} | accuracy | only[name], tokens=2000 + seed, flops=flops)
+    for seed in range(3):
+        made.trial_records.pop(f"far/{seed}")
+    made.time("he", (150.0, 155.0, 149.0), (100.0, 99.0, 101.0))
+    return made
+
+
+def claimed_of_lost() -> FakeStore:
+    """Claims on trials that diverged (`gone`, `also`), failed (`he`), or have an infinite perplexity (`far`)."""
+    pairs = (
+        *(("he", "attention"), ("attention", "he"), ("gone", "attention"), ("he", "gone"), ("gone", "also")),
+        *(("also", "far"), ("far", "also")),
+    )
+    claims = [between(left, expect, right)
+              for expect in ("not_worse", "worse") for left, right in pairs]  # fmt: skip
+    claims += [
+        claim("better", id="perplexity", left="far", right="attention", metric="val_perplexity", direction="minimize"),
+        claim("ordered", id="order", order=["far", "he", "attention"], margin=0.01),
+        claim("ordered", id="noisy", order=["attention", "noisy", "far"], margin=0.01),
+        numbered_claim("he", "val_loss", 2.0, 0.5),
+        numbered_claim("gone", "val_loss", 2.0, 0.5),
+        numbered_claim("far", "val_loss", 1.0, 0.5, "gone"),
+        numbered_claim("he", "val_loss", 3.0, 0.1, "lost"),
+    ]
+    base = [2.0, 2.1, 1.9, 2.05]
+    names = {"attention": 0.0, "he": 0.2, "far": 0.4, "gone": 0.1, "also": 0.1}
+    losses = {name: [one + worse + worse / 50 * (-1) ** seed for seed, one in enumerate(base)]
+              for name, worse in names.items()} | {"noisy": [2.4, 2.0, 1.9, 2.3]}  # fmt: skip
+    made = store_with(claims, losses)
+    for name in ("attention", "far"):
+        for seed, value in enumerate(losses[name]):
+            perplexity = float("inf") if name == "far" and seed == 2 else 9.0
+            made.add(name, seed, {"val_loss": value, "val_perplexity": perplexity})
+    for name, seed in (("gone", 1), ("gone", 3), ("also", 3)):
+        made.add(name, seed, state=TrialState.DIVERGED, stopped_at=5)
+    made.add("he", 3, state=TrialState.FAILED, reason="out of memory")
+    made.add("far", 3, state=TrialState.FAILED, reason="out of memory")
+    return made
+
+
+def claimed_of_trends(direction: str = "minimize") -> FakeStore:
+    """How the gaps of three mixers move along contexts: one grows, one shrinks, one grows at its first step alone."""
+    sign, rng = 1 if direction == "minimize" else -1, np.random.default_rng(4)
+    gaps = {"attention": (0.0,) * 3, "he": (0.1, 0.2, 0.4), "far": (0.3, 0.28, 0.24), "bent": (0.1, 0.4, 0.405)}
+    claims = [between(left, expect, right, along="context", margin=0.01)
+              for left, right in (("he", "attention"), ("attention", "he"), ("bent", "attention"), ("far", "he"))
+              for expect in ("grows", "shrinks")]  # fmt: skip
+    losses, settings = {}, {}
+    for place, context in enumerate((64, 128, 512)):
+        base = rng.normal(3.0, 0.2, 4)
+        for mixer, better in gaps.items():
+            name = f"{mixer},context={context}" if place else mixer
+            losses[name] = base - sign * better[place] + rng.normal(0, 0.002, 4)
+            settings[name] = {"mixer": mixer, "context": str(context)}
+    return store_with(claims, losses, settings, direction=direction)
+
+
+def claimed_of_target() -> FakeStore:
+    """Claims on the time to a target, which two seeds of `slow` did not reach."""
+    sides = (("fast", "baseline"), ("baseline", "fast"), ("slow", "baseline"), ("fast", "slow"))
+    claims = [between(left, expect, right)
+              for expect in ("better", "equal") for left, right in sides]  # fmt: skip
+    claims += [
+        numbered_claim("fast", "steps_to_1.9", 600, 50),
+        numbered_claim("slow", "steps_to_1.9", 1.5, 0.3, "fast"),
+    ]
+    times = {"baseline": [900, 950, 920], "fast": [600, 640, 610], "slow": [1500, 1400, 1100]}
+    return reaching(times, claims=claims)
+
+
+def claimed_of_unlearnt(bigram: float = 2.2) -> FakeStore:
+    """Two of three variants, or all, do not beat what counting gives; claims on costs and numbers do not need that."""
+    made = claimed()
+    claims = [between("attention", "better", "he"), between("far", "worse", "he"), *made.record.space["claims"][-2:]]
+    claims += [between("far", "equal", "he", metric="parameters"), between("far", "equal", "he", metric="val_f1")]
+    trivial = {"bigram": {"val_loss": bigram}}
+    made.record = replace(made.record, trivial=trivial, space=made.record.space | {"claims": claims})
+    return made
+
+
+def claimed_in_looks() -> FakeStore:
+    """Claims of a study that looks at its results after each seed from the third on."""
+    claims = [between(left, expect, "attention") for expect in ("better", "equal") for left in ("he", "near")]
+    claims += [
+        claim("ordered", id="order", order=["attention", "near", "he"]),
+        numbered_claim("he", "val_loss", 2.1, 0.2),
+    ]
+    losses = {"attention": [2.0, 2.1, 1.9, 2.05], "he": [2.12, 2.21, 2.02, 2.16], "near": [2.03, 2.08, 1.99, 2.02]}
+    return store_with(claims, losses, seeds={"start": 3, "max": 8})
+
+
+def claimed_in_a_suite() -> FakeStore:
+    """Claims on the mean score and on single tasks of a suite."""
+    sides = (("linear", "baseline"), ("delta", "linear"))
+    claims = [
+        between(left, "worse", right) | ({"id": f"{left}-{task}", "task": task} if task else {})
+        for task in ("", "recall", "copy")
+        for left, right in sides
+    ]
+    return suite(drawn(np.random.default_rng(1), MEANS), claims)
+
+
 CASES: dict[str, Callable[[], FakeStore]] = {
     **{kind: lambda kind=kind: designed(kind) for kind in DESIGNS},  # type: ignore[misc]
     "maximized": lambda: designed("leave_one_out", direction="maximize"),
@@ -318,6 +474,15 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "extended": lambda: numbered(6, 8, 2, {"seeds": 8}),
     "claims": claimed,
     "claims_begun": lambda: claimed(3, 1),
+    "claims_of_costs": claimed_of_costs,
+    "claims_of_lost": claimed_of_lost,
+    "claims_of_trends": claimed_of_trends,
+    "claims_of_trends_maximized": lambda: claimed_of_trends("maximize"),
+    "claims_of_target": claimed_of_target,
+    "claims_of_unlearnt": claimed_of_unlearnt,
+    "claims_of_none_learnt": lambda: claimed_of_unlearnt(1.9),
+    "claims_in_looks": claimed_in_looks,
+    "claims_in_a_suite": claimed_in_a_suite,
     "target": lambda: reaching({"baseline": [900, 950, 920], "fast": [600, 640, 610], "slow": [1500, 1400, 1100]}),
 }
 

@@ -370,7 +370,7 @@ def test_a_claimed_trend_needs_every_step_where_the_gap_bends() -> None:
     assert claimed({1: 0.1, 2: 0.2, 4: 0.5}).startswith("supported: the gap grows by at least 0.1")
     turned = claimed({1: 0.1, 2: 0.3, 4: 0.2})
     assert turned.startswith(
-        "undecided: the gap bends, and from 2 to 4 it does not show this: the gap grows by at most -"
+        "undecided: the gap bends, and from 2 to 4 it does not show this: the gap shrinks by at least 0."
     )
 
 
