@@ -301,6 +301,7 @@ def claimed_of_costs() -> FakeStore:
         for left, right in sides
     ]
     claims += [
+        between("he", "worse", "attention", metric="parameters", direction="maximize", margin=900),
         numbered_claim("he", "parameters", 18_123_000, 7),
         numbered_claim("he", "parameters", 0.86, 0.01, "attention"),
         numbered_claim("he", "activation_bytes", 1, 0.1, "far"),

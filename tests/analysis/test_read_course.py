@@ -43,6 +43,11 @@ def read(made: FakeStore) -> tuple[StudyReport, VariantRow]:
 
 def test_each_point_is_the_paired_difference_with_its_verdict() -> None:
     made = studied(lambda step: 0.0001 * step - 0.04)
+    for key, curve in made.curve_points.items():
+        spent = 2 + made.trial_records[key].seed
+        made.curve_points[key] = tuple(
+            one._replace(tokens=one.step * spent, flops=3.0 * one.step * spent) for one in curve
+        )
     _, row = read(made)
     assert row.course is not None
     assert [point.step for point in row.course.points] == STEPS
@@ -53,6 +58,7 @@ def test_each_point_is_the_paired_difference_with_its_verdict() -> None:
             for seed in range(5)
         ]
         assert point.difference == pytest.approx(np.mean(gaps))
+        assert (point.tokens, point.flops, point.n) == (4 * point.step, 12 * point.step, 5)
         half = 2.77645 * np.std(gaps, ddof=1) / math.sqrt(5)  # t at 97.5 % for 4 degrees of freedom, printed table
         assert (point.low, point.high) == (
             pytest.approx(point.difference - half, abs=1e-6), pytest.approx(point.difference + half, abs=1e-6),

@@ -102,6 +102,9 @@ def test_a_time_has_the_unit_of_its_measure() -> None:
         rate = 50.0 if measure == "seconds" else 1.0
         assert Target(2.5, measure).time(curve, rate) == (pytest.approx(250 * unit), True)
         assert Target(0.5, measure).time(curve, rate) == (pytest.approx(400 * unit), False)
+        at_once = [point(0, 5.0), point(1, 1.0)]
+        assert Target(4.0, measure).time(at_once, rate) == (pytest.approx(0.25 * unit), True)
+        assert Target(5.0, measure).time(at_once, rate) == (None, True)
 
 
 @given(st.lists(st.floats(1.0, 5.0), min_size=2, max_size=15), st.floats(1.0, 5.0))
