@@ -62,7 +62,7 @@ SUSPICIOUS = 10
 _WITHHELD = {
     "no model beats": "no verdict",
     "never reached": "censored",
-    "timed": "not timed",
+    "--time": "not timed",
     "failed": "failures",
     "diverged": "failures",
     "tuning seeds": "tuning",

@@ -448,6 +448,8 @@ def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:
     if keys == {"undecided"}:
         seeds = max((row.difference.n for row in compared_rows(report) if row.difference is not None), default=0)
         many = sum(len(group.rows) for group in groups)
+        if all(row.bound_text == "not timed" for group in groups for row in group.rows):
+            return f"No verdict yet: {many} not timed."
         which = f"any of the {many} comparisons" if many > 1 else "the comparison"
         return f"No verdict yet: {plural(seeds, report.unit)} {'does' if seeds == 1 else 'do'} not decide {which}."
     yet = " yet" * (keys != {"lost"})

@@ -79,9 +79,9 @@ class Allowances:
         if right in self.censored:
             allowance += Allowance(low=math.inf, why_low=(self._censored(right),))
         if (regret := self.regret.get(left, 0.0)) > 0:
-            allowance += Allowance(low=regret, why_low=(_choice(left, regret),))
+            allowance += Allowance(low=regret, why_low=(_choice(self._whose(left), regret),))
         if (regret := self.regret.get(right, 0.0)) > 0:
-            allowance += Allowance(high=regret, why_high=(_choice(right, regret),))
+            allowance += Allowance(high=regret, why_high=(_choice(self._whose(right), regret),))
         tails, tails_at = self.tails, self.tails_at
         if self.baseline not in (left, right):
             tails, tails_at = _both(tails), {n: _both(at) for n, at in tails_at.items()}
@@ -92,16 +92,16 @@ class Allowances:
         of_tails = Allowance(tails=tails, why_low=tuple(low), why_high=tuple(high), tails_at=tails_at)
         return allowance + (of_tails.turned() if left == self.baseline else of_tails)
 
+    def _whose(self, name: str) -> str:
+        return "the baseline" if name == self.baseline else name
+
     def _censored(self, name: str) -> str:
-        whose = "the baseline" if name == self.baseline else name
-        return (
-            f"{plural(self.censored[name], 'run')} of {whose} never reached the target, and the true values are worse"
-        )
+        runs = plural(self.censored[name], "run")
+        return f"{runs} of {self._whose(name)} never reached the target, and the true values are worse"
 
     def _lost(self, name: str) -> str:
-        whose = "the baseline" if name == self.baseline else name
         return (
-            f"{plural(self.failed[name], 'trial')} of {whose} failed, and the "
+            f"{plural(self.failed[name], 'trial')} of {self._whose(name)} failed, and the "
             f"{'result is' if self.failed[name] == 1 else 'results are'} unknown; run the study again"
         )
 

@@ -201,9 +201,9 @@ def replaced(changes: Collection[str]) -> str:
 
 
 def new_part(change: str) -> str:
-    """`GELU` of `ReLU → GELU`; the whole change if its new part refers to the old one, as `keys → normalised ones`."""
+    """`GELU` of `ReLU → GELU`; all of several changes, or if the new part refers to the old one (`heads → one`)."""
     new = change.rpartition("→ ")[2]
-    return change if {"one", "ones", "those"} & {*new.split()} else new
+    return change if " + " in change or {"one", "ones", "those"} & {*new.split()} else new
 
 
 def few(names: Sequence[str]) -> str:

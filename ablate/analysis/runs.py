@@ -310,10 +310,10 @@ def _why_untimed(name: str, run: VariantRuns, record: StudyRecord, devices: set[
     if len(devices) > 1:
         return f"variants were timed on {listed(sorted(devices))}, and seconds are compared on one device; {again}"
     if not run.rates:
-        return f"{name} was not timed; {again}"
+        return f"the timing lacks {name}; {again}"
     if len(run.rates) < len(run.states):
         rounds = plural(len(run.rates), "round")
-        return f"{name} was timed in {rounds}, fewer than its {plural(len(run.states), 'seed')}; {again}"
+        return f"the timing of {name} has {rounds}, fewer than its {plural(len(run.states), 'seed')}; {again}"
     return ""
 
 

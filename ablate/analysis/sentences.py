@@ -257,20 +257,20 @@ def _sentences_on_undecided(
     for ended, names in waiting.items():
         yield f"No verdict yet on {listed(names)}: {ended}, and a fixed number of seeds is judged once, at its end."
     undecided = [row for row in undecided if not row.awaits]
-    judged = [row for row in undecided if _pairs(row) >= least]
-    held = {row.name: row.verdict.withheld for row in judged if row.verdict is not None and row.verdict.withheld}
-    if rows := [row for row in judged if not _is_flat(row) and row.name not in held]:
+    held = {row.name: row.verdict.withheld for row in undecided if row.verdict is not None and row.verdict.withheld}
+    judged = [row for row in undecided if _pairs(row) >= least and row.name not in held]
+    if rows := [row for row in judged if not _is_flat(row)]:
         further = [(row.verdict.further_seeds, row.verdict.chance) for row in rows if row.verdict is not None]
         advice = _advice(rows, schedule) if unit == "seed" and rule.adds_seeds else ""
         yield f"Undecided: {_names(rows, naming)}. {_settle(further, schedule is not None, unit)}.{advice}"
     for why in dict.fromkeys(held.values()):
-        rows = [row for row in judged if held.get(row.name) == why]
+        rows = [row for row in undecided if held.get(row.name) == why]
         yield f"Undecided: {_names(rows, naming)}. More {unit}s would not decide: {why}."
     if rows := [row for row in judged if _is_flat(row)]:
         yield f"Undecided: {_names(rows, naming)}. All {unit}s give the same difference, so no test is possible."
     few: dict[str, list[str]] = {}
     for row in undecided:
-        if _pairs(row) < least:
+        if _pairs(row) < least and row.name not in held:
             few.setdefault(_why_few(row, baseline, least, unit), []).append(row.name)
     for why, names in few.items():
         yield f"Too few results to judge {listed(names)}: {why}."

@@ -6,6 +6,7 @@ writes them; who commits them has read the difference.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -40,6 +41,8 @@ from ablate.render.answer import answer_text, print_why
 from ablate.render.formats import render_report
 from ablate.render.table import print_study
 from ablate.roles import TrialRole
+from ablate.spec.suite import on_data
+from ablate.spec.task import task_hash
 from ablate.store.records import WINDOWS, Declaration, JudgedRuns, PlannedTrial, Recording, SpeedTiming, TrialState
 
 GOLDEN = Path(__file__).with_name("golden_answers")
@@ -426,6 +429,77 @@ def claimed_in_a_suite() -> FakeStore:
     return suite(drawn(np.random.default_rng(1), MEANS), claims)
 
 
+def grid_lost(direction: str = "minimize") -> FakeStore:
+    """A grid in which all trials without `a` and `b` diverged, and one trial without `c`."""
+    made = designed("grid", direction=direction)
+    for key in list(made.trial_records):
+        name, _, seed = key.partition("/")
+        if ("a=off" in name and "b=off" in name) or key == "c=off/1":
+            made.add(name, int(seed), {}, state=TrialState.DIVERGED, stopped_at=7)
+    return made
+
+
+def grid_tuned() -> FakeStore:
+    """A grid of which each variant was tuned over two rates with two seeds, and the first is the better one."""
+    made = designed("grid")
+    grid = {"training.lr": [0.1, 0.2]}
+    variants = tuple(replace(one, spec={"training": {"lr": 0.1}}) for one in made.record.variants)
+    tried, planned = [], []
+    for variant in variants:
+        for rate in grid["training.lr"]:
+            name = f"{variant.name} (training.lr={rate})"
+            tried.append(replace(variant, name=name, hash=f"hash {name}", spec={"training": {"lr": rate}}))
+            for seed in (1000, 1001):
+                planned.append(PlannedTrial(f"{name}/{seed}", name, seed, TrialRole.TUNING))
+                noise = 0.03 * (seed == 1000) * (rate == 0.2) + 0.01 * (variant.name == "a=off")
+                made.add(name, seed, {"val_loss": 3.0 + rate / 10 - noise}, flops=1e8)
+    space = made.record.space | {"tune": {"grid": grid, "seeds": 2}}
+    made.record = replace(made.record, space=space, variants=variants, scout_variants=tuple(tried),
+                          scout_trials=tuple(planned))  # fmt: skip
+    return made
+
+
+def with_tail(direction: str = "minimize") -> FakeStore:
+    """Eight variants, of each of which one of six seeds ends far worse than the others."""
+    sign = 1 if direction == "minimize" else -1
+    names = ["baseline", *(f"{name}=off" for name in "abcdefgh")]
+    made = fake_store({name: ({"part": name}, 100) for name in names}, 6, margin=0.1, direction=direction)
+    for place, name in enumerate(names):
+        for seed in range(6):
+            far = 0.5 * (seed == place % 6) + 0.004 * (-1) ** seed + 0.5 * (place == 8) if place else 0.0
+            made.add(name, seed, {"val_loss": 3.0 + seed / 50 + sign * far})
+    return made
+
+
+def in_seconds(rounds: int, device: str = "") -> FakeStore:
+    """Seconds to a target: `fast` was timed in so many rounds, `slow` in 3 on this device, or not at all."""
+    times = {"baseline": [900, 950, 920], "fast": [600, 640, 610], "slow": [1100, 1150, 1190]}
+    made = reaching(times, measure="seconds")
+    if rounds:
+        made.time("fast", (200.0, 205.0, 195.0, 201.0)[:rounds], (100.0, 101.0, 99.0, 100.0)[:rounds])
+    if device:
+        made.timed["slow/0"] = (SpeedTiming("hash of baseline", (90.0, 91.0, 89.0), (100.0,) * 3, device),)
+    return made
+
+
+def on_other_tasks() -> FakeStore:
+    """Five variants: of another tokenizer, of a task without rules, and between the bars of counting."""
+    names = {"baseline": 2.0, "other": 2.3, "free": 2.4, "near": 2.2, "far": 2.9}
+    made = fake_store({name: ({"part": name}, 100) for name in names}, 3, margin=0.1)
+    tasks = {name: {"kind": "mine", "tokenizer": name if name in ("other", "free") else "bytes"} for name in names}
+    trivial = {}
+    for task, shift in (("baseline", 0.0), ("other", 0.5)):
+        end = task_hash(json.dumps(tasks[task]))
+        values = {"unigram": 3.3, "bigram": 2.5, "trigram": 2.1}
+        trivial |= {on_data(name, end): {"val_loss": value + shift} for name, value in values.items()}
+    variants = tuple(replace(one, spec={"task": tasks[one.name]}) for one in made.record.variants)
+    made.record = replace(made.record, variants=variants, trivial=trivial)
+    for name, value in names.items():
+        for seed in range(3):
+            made.add(name, seed, {"val_loss": value + seed / 100 + 0.002 * (seed - 1) * len(name)})
+    return made
+
+
 CASES: dict[str, Callable[[], FakeStore]] = {
     **{kind: lambda kind=kind: designed(kind) for kind in DESIGNS},  # type: ignore[misc]
     "maximized": lambda: designed("leave_one_out", direction="maximize"),
@@ -484,6 +558,15 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "claims_of_none_learnt": lambda: claimed_of_unlearnt(1.9),
     "claims_in_looks": claimed_in_looks,
     "claims_in_a_suite": claimed_in_a_suite,
+    "grid_lost": grid_lost,
+    "grid_lost_maximized": lambda: grid_lost("maximize"),
+    "grid_tuned": grid_tuned,
+    "tail": with_tail,
+    "tail_maximized": lambda: with_tail("maximize"),
+    "seconds": lambda: in_seconds(4, "cpu"),
+    "seconds_in_two_rounds": lambda: in_seconds(2),
+    "seconds_on_two_devices": lambda: in_seconds(4, "cuda: H100"),
+    "other_tasks": on_other_tasks,
     "target": lambda: reaching({"baseline": [900, 950, 920], "fast": [600, 640, 610], "slow": [1500, 1400, 1100]}),
 }
 

@@ -15,7 +15,9 @@ from rich.console import Console
 
 from ablate.analysis.findings import read_findings
 from ablate.analysis.numbers import (
+    about,
     count,
+    counted,
     decimals_for,
     duration,
     few,
@@ -42,7 +44,7 @@ def plural_trials(number: int) -> str:
     return plural(number, "trial")
 
 
-WRITTEN: dict[Callable[[Any], str], dict[Any, str]] = {
+WRITTEN: dict[Callable[[Any], Any], dict[Any, Any]] = {
     count: {None: "-", 0: "0", 812: "812", 999: "999", 1000: "1.00k", 81_249: "81.2k", 868_512: "869k",
             999_499: "999k", 999_500: "1.00M", 8_120_000: "8.12M", 124_439_808: "124M", 1_300_000_000: "1.30B",
             999_499_999: "999M", 999_500_000_000: "1.00T", -1500: "-1.50k"},
@@ -52,13 +54,18 @@ WRITTEN: dict[Callable[[Any], str], dict[Any, str]] = {
     duration: {None: "-", 0: "0 s", 1e-9: "< 1 s", 0.5: "< 1 s", 0.51: "1 s", 59.4: "59 s", 59.6: "1 min 00 s",
                185: "3 min 05 s", 3599: "59 min 59 s", 3600: "1 h 00 min", 7629: "2 h 07 min",
                86_399: "23 h 59 min", 86_400: "1 d 0 h", 277_199: "3 d 4 h"},
-    scaled: {0: "0 ", 999.4: "999 ", 999.5: "1 k", 12.3e12: "12.3 T", 2e17: "200 P", 1e18: "1 E"},
+    about: {0.2: "about < 1 s", 59.4: "about 59 s", 59.6: "about 1 min", 1080: "about 18 min", 3569: "about 59 min",
+            3600: "about 1 h 00 min"},
+    counted: {(("failed", 3), ("pruned", 0), ("diverged", 1)): ["3 failed", "1 diverged"]},
+    scaled: {-1500: "-1.5 k", 0: "0 ", 999.4: "999 ", 999.5: "1 k", 12.3e12: "12.3 T", 2e17: "200 P", 1e18: "1 E"},
     plural_trials: {0: "0 trials", 1: "1 trial", 2: "2 trials", 1000: "1,000 trials"},
     listed: {("a",): "a", ("a", "b"): "a and b", tuple("abcdefghi"): "a, b, c, d, e, f, g, h and i",
              tuple("abcdefghij"): "a, b, c, d, e, f, g, h and 2 others"},
     few: {("a",): "a", ("a", "b"): "a, b", ("a", "b", "c"): "a and 2 others"},
     replaced: {("a → b", "a → c"): "a", ("a → b",): "", ("a → b", "c → b"): "", ("a", "b"): "", ("a → b", "a"): ""},
-    new_part: {"ReLU → GELU": "GELU", "keys → normalised ones": "keys → normalised ones", "no MLP": "no MLP"},
+    new_part: {"ReLU → GELU": "GELU", "keys → normalised ones": "keys → normalised ones",
+               "a → b → one": "a → b → one", "a → b → c": "c", "heads → those of 2": "heads → those of 2",
+               "no MLP": "no MLP"},
 }  # fmt: skip
 """Functions that write a number or names, and what they write: on both sides of each place where the form changes."""
 
@@ -66,7 +73,7 @@ WRITTEN: dict[Callable[[Any], str], dict[Any, str]] = {
 @pytest.mark.parametrize(
     ("write", "value", "text"), [(write, *one) for write, cases in WRITTEN.items() for one in cases.items()]
 )
-def test_a_value_is_written_as_a_person_reads_it(write: Callable[[Any], str], value: Any, text: str) -> None:
+def test_a_value_is_written_as_a_person_reads_it(write: Callable[[Any], Any], value: Any, text: Any) -> None:
     assert write(value) == text
 
 
@@ -115,6 +122,7 @@ def test_decimals_show_the_margin_and_the_interval() -> None:
         (0.5, 0.4, 0.6, "+0.50 ± 0.10"),
         (0.5, 0.4 + 1e-12, 0.6, "+0.50 ± 0.10"),
         (0.5, 0.4004, 0.6001, "+0.50 ± 0.10"),
+        (0.5, 0.39500001, 0.60500001, "+0.50 ± 0.11"),
         (0.5, 0.35, 0.55, "+0.50 [+0.35, +0.55]"),
         (-0.5, -0.71, -0.4, "-0.50 [-0.71, -0.40]"),
         (0.5, None, None, "+0.50"),

@@ -240,7 +240,7 @@ def test_seconds_are_tokens_over_the_rates_of_rounds_dealt_to_the_seeds() -> Non
     seconds = np.mean(times["baseline"]) * 7 / np.exp(np.log(theirs).mean())
     assert found["baseline"].metrics["seconds_to_1.9"].mean == pytest.approx(seconds)
     made.time("other", ours[:3].tolist(), theirs[:3].tolist())
-    assert "timed in 3 rounds, fewer than its 5 seeds" in rows(made)["other"].verdict_cell
+    assert "the timing of other has 3 rounds, fewer than its 5 seeds" in rows(made)["other"].verdict_cell
 
 
 def test_seconds_of_several_devices_are_not_compared() -> None:
