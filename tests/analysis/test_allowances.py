@@ -146,6 +146,16 @@ def test_added_seeds_are_reported_and_get_wider_bounds() -> None:
     assert seed_schedule(declared(study(row, 6), None, {"start": 3, "max": 6}).record) == SeedSchedule(3, 6)
 
 
+@pytest.mark.parametrize("ended", range(9))
+def test_of_added_seeds_none_is_looked_at_before_those_that_were_declared_first_have_ended(ended: int) -> None:
+    made = declared(study({seed: 0.5 + 0.001 * seed for seed in range(8)}, 8), 5, 8)
+    for seed in range(ended, 8):
+        del made.trial_records[f"norm=none/{seed}"]
+    found = variant(made).verdict
+    assert found is not None
+    assert found.word == ("needed" if ended >= 5 else "undecided")
+
+
 def test_the_interval_beside_a_schedule_holds_over_all_looks() -> None:
     row = {0: 0.0, 1: 0.001, 2: 0.003, 3: 0.002}
     fixed, looked = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -334,6 +334,14 @@ def claimed_of_costs() -> FakeStore:
     return made
 
 
+def with_seeds(made: FakeStore, seeds: Sequence[int]) -> FakeStore:
+    """The same study with these seeds instead of 0, 1, 2 ..."""
+    made.record = replace(made.record, planned=tuple(replace(one, seed=seeds[one.seed]) for one in made.record.planned))
+    for key, trial in made.trial_records.items():
+        made.trial_records[key] = replace(trial, seed=seeds[trial.seed])
+    return made
+
+
 def claimed_of_lost() -> FakeStore:
     """Claims on trials that diverged (`gone`, `also`), failed (`he`), or have an infinite perplexity (`far`)."""
     pairs = (
@@ -349,6 +357,7 @@ def claimed_of_lost() -> FakeStore:
         numbered_claim("he", "val_loss", 2.0, 0.5),
         numbered_claim("gone", "val_loss", 2.0, 0.5),
         numbered_claim("far", "val_loss", 1.0, 0.5, "gone"),
+        numbered_claim("attention", "val_perplexity", 1.0, 0.5, "noisy"),
         numbered_claim("he", "val_loss", 3.0, 0.1, "lost"),
     ]
     base = [2.0, 2.1, 1.9, 2.05]
@@ -356,15 +365,15 @@ def claimed_of_lost() -> FakeStore:
     losses = {name: [one + worse + worse / 50 * (-1) ** seed for seed, one in enumerate(base)]
               for name, worse in names.items()} | {"noisy": [2.4, 2.0, 1.9, 2.3]}  # fmt: skip
     made = store_with(claims, losses)
-    for name in ("attention", "far"):
+    for name in ("attention", "far", "noisy"):
         for seed, value in enumerate(losses[name]):
-            perplexity = float("inf") if name == "far" and seed == 2 else 9.0
+            perplexity = float("inf") if name == "far" and seed == 2 else 9.0 * (name != "noisy" or seed % 2 == 0)
             made.add(name, seed, {"val_loss": value, "val_perplexity": perplexity})
     for name, seed in (("gone", 1), ("gone", 3), ("also", 3)):
         made.add(name, seed, state=TrialState.DIVERGED, stopped_at=5)
     made.add("he", 3, state=TrialState.FAILED, reason="out of memory")
     made.add("far", 3, state=TrialState.FAILED, reason="out of memory")
-    return made
+    return with_seeds(made, (9, 8, 3, 1))
 
 
 def claimed_of_trends(direction: str = "minimize") -> FakeStore:
@@ -419,14 +428,18 @@ def claimed_in_looks() -> FakeStore:
 
 
 def claimed_in_a_suite() -> FakeStore:
-    """Claims on the mean score and on single tasks of a suite."""
+    """Claims on the mean score and on single tasks of a suite, which was declared again when results had been seen."""
     sides = (("linear", "baseline"), ("delta", "linear"))
     claims = [
         between(left, "worse", right) | ({"id": f"{left}-{task}", "task": task} if task else {})
         for task in ("", "recall", "copy")
         for left, right in sides
     ]
-    return suite(drawn(np.random.default_rng(1), MEANS), claims)
+    made = suite(drawn(np.random.default_rng(1), MEANS), claims)
+    seen = dict.fromkeys((variant.name for variant in made.record.variants), 3)
+    before = Declaration(made.record.objective, claims, NOON, 9, 3, space=made.record.space, variants=seen, pairs=3)
+    made.record = replace(made.record, declared_before=(before,))
+    return made
 
 
 def grid_lost(direction: str = "minimize") -> FakeStore:

@@ -237,6 +237,16 @@ def test_a_task_that_no_model_has_learnt_is_said(values: Values) -> None:
     found = answer_of(report).suite
     assert found is not None
     assert [task.learnt for task in found.tasks.values()] == [True, True, False]
+    assert {(task.kind, task.rule, task.trivial) for task in found.tasks.values()} == {
+        (task, "guessing", trivial) for task, trivial in TRIVIAL.items()
+    }
+    store = suite(unlearnt)
+    store.record.space["aggregate"] |= {"trivial": {"copy": 0.25}}
+    found = answer_of(read_study(store, "a_study")).suite
+    assert found is not None
+    assert {(task.rule, task.trivial) for task in found.tasks.values()} == {
+        ("guessing", 0.25), ("", 0.25), ("guessing", 0.5),
+    }  # fmt: skip
 
 
 def test_answer_of_twelve_variants_on_six_tasks_fits_a_screen() -> None:
