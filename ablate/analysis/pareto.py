@@ -183,7 +183,7 @@ def _significant(
 def _family(rows: Sequence[Sequence[float]], asked: Mapping[str, Direction]) -> int:
     """Number of ordered pairs whose first member costs at most as much as the second in every counted quantity."""
     counted = [place for place, quantity in enumerate(asked) if quantity in COUNTED]
-    costs = np.asarray(rows, dtype=np.float64)[:, counted]
+    costs = np.asarray(rows)[:, counted]
     return sum(int((cost <= costs).all(axis=1).sum()) - 1 for cost in costs)
 
 

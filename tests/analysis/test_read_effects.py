@@ -80,6 +80,15 @@ def test_a_fraction_names_aliases_beside_the_effect() -> None:
     assert rows["a=off"].estimate == pytest.approx(0.7)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_a_narrowed_effect_has_a_share_of_its_interval_around_the_same_estimate(share: float) -> None:
+    row = EffectRow((("a", "off"),), 1.0, -1.0, 5.0, ("b=off",), 0.5, 0.1, 0.2)
+    assert row.narrowed(share) == replace(row, low=1.0 - 2 * share, high=1.0 + 4 * share)
+    assert row.narrowed(1.0) == row
+    open_ended = replace(row, low=None)
+    assert open_ended.narrowed(share) == open_ended
+
+
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     truth = {"a=off": 0.7, "b=off": 0.0, "c=off": 0.0, "a=off:b=off": 0.4, "a=off:c=off": 0.0, "b=off:c=off": 0.0}
     hits = trials = 0
