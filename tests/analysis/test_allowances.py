@@ -12,7 +12,15 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis.fairness import Tried, Tuned, Tuning
-from ablate.analysis.judging import Allowances, _worse, deciding_bounds, read_allowances, tail_words, worst_results
+from ablate.analysis.judging import (
+    Allowances,
+    _worse,
+    deciding_bounds,
+    read_allowances,
+    read_regrets,
+    tail_words,
+    worst_results,
+)
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import VariantRuns, read_runs, seed_schedule
 from ablate.analysis.study import read_study
@@ -208,6 +216,31 @@ def test_a_value_that_two_seeds_chose_leaves_its_regret_open(direction: str) -> 
     again = read_allowances(made.record, read_runs(made, made.record, "val_loss"), uneven)
     assert again.regret["norm=none"] == found.regret["norm=none"], "another variant's noise says nothing on it"
     assert again.regret["baseline"] > 0.0
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("metric", ["", "accuracy"])
+def test_regret_is_of_the_chosen_value_in_the_metric_that_is_asked_for(direction: str, metric: str) -> None:
+    """At another budget it is as at the study's own; without a choice, or seeds that tuned it, nothing is known."""
+    sign = 1.0 if direction == "minimize" else -1.0
+    found = {0: {1000: 0.3, 1009: 0.32}, 1: {1009: 0.31, 1000: 0.3, 1004: math.inf}, 2: {1000: 1.3, 1009: 1.3}}
+
+    def tuned(chosen: int | None, at: int = 3) -> Tuned:
+        tried = []
+        for place, by_seed in list(found.items())[:at]:
+            own = {seed: sign * loss for seed, loss in by_seed.items()}
+            held = (dict.fromkeys(own, 5.0), {metric: own}) if metric else (own, {"accuracy": dict.fromkeys(own, 5.0)})
+            tried.append(Tried({"lr": place}, None, 2, 0, 2, *held))
+        return Tuned(None if chosen is None else {"wd": 1, "lr": chosen}, (), tuple(tried))
+
+    names = {"near": tuned(0), "far": tuned(2), "far@budget=2": tuned(2, 0), "new@budget=2": tuned(1, 0)}
+    tuning = Tuning({"lr": [0, 1, 2]}, (1000, 1009), names | {"open": tuned(None), "other": tuned(7)})
+    regrets = read_regrets(tuning, direction, metric)  # type: ignore[arg-type]
+    assert regrets.keys() == {"near", "far", "far@budget=2"}
+    assert regrets["far@budget=2"] == regrets["far"]
+    assert 0.0 < regrets["near"] < 0.1
+    assert regrets["far"] == pytest.approx(1.0, abs=0.1)
+    assert read_regrets(tuning, direction, "val_bleu") == dict.fromkeys(regrets, math.inf)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("skewness", [0.3, -0.3])

@@ -577,6 +577,7 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "tail": with_tail,
     "tail_maximized": lambda: with_tail("maximize"),
     "seconds": lambda: in_seconds(4, "cpu"),
+    "seconds_of_one": lambda: in_seconds(4),
     "seconds_in_two_rounds": lambda: in_seconds(2),
     "seconds_on_two_devices": lambda: in_seconds(4, "cuda: H100"),
     "other_tasks": on_other_tasks,
