@@ -78,8 +78,7 @@ def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
 def _failed_trials(report: StudyReport) -> Iterator[NextStep]:
     """Another attempt at what failed, where a comparison is undecided."""
     failed = len(report.progress.failures)
-    undecided = any(row.verdict is not None and row.verdict.word == "undecided" for row in report.variants)
-    if failed and undecided and report.record.judged is None:
+    if failed and _open(report).undecided and report.record.judged is None:
         yield NextStep(("resume", report.record.name), f"tries again what failed: {plural(failed, 'trial')}")
 
 
@@ -294,6 +293,7 @@ def _open_claims(report: StudyReport) -> Iterator[NextStep]:
     confirmed = any(row.confirmed for row in rows) or not any(row.chosen for row in rows)
     verdicts = [row.verdict for row in rows if not row.chosen]
     decided = verdicts and all(verdict is not None and verdict.is_decided for verdict in verdicts)
+    decided = decided and not _open(report).undecided  # at no other place either
     if confirmed and decided and (number := sum(claim.verdict == "undecided" for claim in report.answer.claims)):
         are = "claim is" if number == 1 else "claims are"
         yield NextStep(("claims", report.record.name), f"says why {number} {are} open; every comparison is decided")

@@ -274,7 +274,7 @@ def claimed(he: int = 4, far: int = 4) -> FakeStore:
 
 def between(left: str, expect: str, right: str, **others: Any) -> dict[str, Any]:
     id = "-".join((*others.get("metric", "").split(), left, expect, right))
-    return claim(expect, id=id, left=left, right=right) | {"says": ""} | others
+    return claim(expect, **{"id": id, "left": left, "right": right, "says": ""} | others)
 
 
 def numbered_claim(
@@ -513,6 +513,27 @@ def on_other_tasks() -> FakeStore:
     return made
 
 
+def claimed_at_budgets(bigram: float) -> FakeStore:
+    """Claims on a gap that shrinks with the budget, within a budget, between two, and along all."""
+    claims = [
+        between("baseline", "grows", "a=off", id="grows", along="budget", margin=0.01),
+        between("baseline", "shrinks", "a=off", id="shrinks", along="budget", margin=0.01),
+        *(
+            between("a=off" + end, "worse", "baseline" + end, id=f"worse-at-{end[8:] or 1}")
+            for end in ("", "@budget=4")
+        ),
+        between("baseline", "worse", "baseline@budget=4", id="longer"),
+        claim("ordered", id="order", order=["baseline@budget=4", "baseline@budget=2", "baseline"]),
+        numbered_claim("a=off@budget=2", "val_loss", 1.02, 0.01, "baseline@budget=2") | {"id": "ratio"},
+    ]
+    made = budgeted(lambda at: 0.16 - 0.04 * at)
+    made.add("a=off@budget=4", 2, state=TrialState.FAILED, reason="out of memory")
+    made.record = replace(
+        made.record, trivial={"bigram": {"val_loss": bigram}}, space=made.record.space | {"claims": claims}
+    )
+    return made
+
+
 CASES: dict[str, Callable[[], FakeStore]] = {
     **{kind: lambda kind=kind: designed(kind) for kind in DESIGNS},  # type: ignore[misc]
     "maximized": lambda: designed("leave_one_out", direction="maximize"),
@@ -571,6 +592,8 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "claims_of_none_learnt": lambda: claimed_of_unlearnt(1.9),
     "claims_in_looks": claimed_in_looks,
     "claims_in_a_suite": claimed_in_a_suite,
+    "claims_at_budgets": lambda: claimed_at_budgets(9.0),
+    "claims_at_budgets_that_suffice": lambda: claimed_at_budgets(2.9),
     "grid_lost": grid_lost,
     "grid_lost_maximized": lambda: grid_lost("maximize"),
     "grid_tuned": grid_tuned,
