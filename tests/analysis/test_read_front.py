@@ -156,9 +156,9 @@ def test_speed_is_better_when_larger_and_three_quantities_are_possible() -> None
 @pytest.mark.parametrize(
     ("quantities", "message"),
     [
-        (("val_loss",), "two or three different quantities"),
-        (("val_loss", "objective"), "two or three different quantities"),
-        (("parameters", "flops", "seconds", "val_loss"), "two or three different quantities"),
+        (("val_loss",), "two or three different quantities; got val_loss. Name two or three of val_loss, parameters"),
+        (("val_loss", "objective"), "two or three different quantities; got val_loss, val_loss"),
+        (("parameters", "flops", "seconds", "val_loss"), "different quantities; got parameters, flops, seconds, val_"),
         (("val_loss", "beauty"), "expected one of val_loss, parameters, flops, .*got `beauty`"),
     ],
 )
@@ -168,11 +168,13 @@ def test_refuses(quantities: tuple[str, ...], message: str) -> None:
         read_front(made, "a_study", quantities)
 
 
-@pytest.mark.parametrize("open_to", ["a failed trial", "a trial that waits", "its tuning", "no learning", "nothing"])
+@pytest.mark.parametrize(
+    "open_to", ["a failed trial", "a trial that waits", "its tuning", "no learning", "no spread", "nothing"]
+)
 def test_dominance_is_not_significant_where_no_verdict_would_be(open_to: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = fake_store({"baseline": ({}, 100), "worse": ({}, 120), "other": ({}, 90)}, seeds=4)
     for seed, (name, effect) in itertools.product(range(4), {"baseline": 0.0, "worse": 1.0, "other": 2.0}.items()):
-        made.add(name, seed, {"val_loss": 3 + effect + 0.01 * seed * effect})
+        made.add(name, seed, {"val_loss": 3 + effect + 0.01 * seed * effect * (open_to != "no spread")})
     if open_to == "a failed trial":
         made.add("baseline", 3, state=TrialState.FAILED)
     elif open_to == "a trial that waits":
