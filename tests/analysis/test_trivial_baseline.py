@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ablate.analysis.findings import read_findings
 from ablate.analysis.study import read_study
+from ablate.analysis.trivial import Standing, learning_warnings, standing_of, trivial_baselines
 from ablate.analysis.warnings import StudyWarning
 from ablate.render.as_json import study_json, to_text
 from ablate.render.document import ablation_table
@@ -131,6 +132,7 @@ def test_single_seeds_count_by_their_means(loss: float, answered: bool) -> None:
     report = read_study(store, "a_study")
     assert report.answer.sentences[0].startswith("No answer yet") != answered
     assert bool(report.evidence.unlearnt) != answered, "nor is one of them said to have learnt nothing"
+    assert not any("one-sided 95 % bound" in sentence for sentence in report.answer.sentences), "it has none"
 
 
 def test_models_between_the_two_best_of_three_are_distinguished_from_those_that_learnt_nothing() -> None:
@@ -152,6 +154,20 @@ def test_models_between_the_two_best_of_three_are_distinguished_from_those_that_
     assert between.startswith("1 of 2 models beats the trivial baseline bigram")
     assert report.evidence.trivial is not None
     assert report.evidence.trivial.name == "trigram", "the table shows the best"
+
+
+def test_models_of_several_tasks_are_told_from_the_rules_of_the_first_of_them() -> None:
+    def standing(name: str, shift: float) -> Standing:
+        rules = {name: {"val_loss": value + shift} for name, value in (("uni", 3.3), ("bigram", 2.5), ("trigram", 1.9))}
+        values = [2.1 + shift, 2.11 + shift, 2.12 + shift]
+        found = standing_of(name, values, trivial_baselines(rules, "val_loss", "minimize"), "minimize", None)
+        assert found is not None
+        return found
+
+    (alone,), (both,) = (learning_warnings(some) for some in ([standing("a", 0)], [standing("a", 0), standing("b", 1)]))
+    beaten = "the trivial baseline bigram (val_loss 2.5) with 95 % confidence, but not the best one, trigram (1.9)."
+    assert alone.full.startswith(f"The only model beats {beaten}")
+    assert both.full.startswith(f"2 of 2 models beat {beaten}")
 
 
 @pytest.mark.parametrize("trivial", [{}, {"source": {"val_bleu": 0.3}}])
@@ -177,6 +193,10 @@ def test_learning_is_checked_by_the_loss_where_no_rule_has_the_objective() -> No
         store.add("baseline", seed, {"inside_kurtosis": 3.0 + 0.01 * seed, "val_loss": 2.0})
     report = read_study(store, "a_study")
     assert report.evidence.unlearnt == {"skip=none"}
+    said = (
+        "1 of 2 models does not beat the best trivial baseline, majority (val_loss 2.5) with 95 % confidence: skip=none"
+    )
+    assert any(sentence.startswith(said) for sentence in report.answer.warning_sentences)
     assert [row.verdict_word for row in report.variants[1:]] == ["needed"]
 
 
