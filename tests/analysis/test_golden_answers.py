@@ -487,7 +487,8 @@ def with_tail(direction: str = "minimize") -> FakeStore:
 def in_seconds(rounds: int, device: str = "") -> FakeStore:
     """Seconds to a target: `fast` was timed in so many rounds, `slow` in 3 on this device, or not at all."""
     times = {"baseline": [900, 950, 920], "fast": [600, 640, 610], "slow": [1100, 1150, 1190]}
-    made = reaching(times, measure="seconds")
+    claims = [between("slow", "worse", "baseline"), between("fast", "better", "slow")]
+    made = reaching(times, measure="seconds", claims=claims)
     if rounds:
         made.time("fast", (200.0, 205.0, 195.0, 201.0)[:rounds], (100.0, 101.0, 99.0, 100.0)[:rounds])
     if device:
