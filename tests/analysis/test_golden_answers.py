@@ -501,7 +501,7 @@ def on_other_tasks() -> FakeStore:
     names = {"baseline": 2.0, "other": 2.3, "free": 2.4, "near": 2.2, "far": 2.9}
     made = fake_store({name: ({"part": name}, 100) for name in names}, 3, margin=0.1)
     tasks = {name: {"kind": "mine", "tokenizer": name if name in ("other", "free") else "bytes"} for name in names}
-    trivial = {}
+    trivial: dict[str, dict[str, float]] = {}
     for task, shift in (("baseline", 0.0), ("other", 0.5)):
         end = task_hash(json.dumps(tasks[task]))
         values = {"unigram": 3.3, "bigram": 2.5, "trigram": 2.1}
