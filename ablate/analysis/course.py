@@ -70,8 +70,8 @@ def course_of(
     *,
     allowance: Allowance,
     comparable: bool | None,
-    own_schedule: bool = False,
-    replaces: bool = False,
+    own_schedule: bool,
+    replaces: bool,
 ) -> Course | None:
     """The course of a variant against the baseline, over the seeds that finished on both sides.
 
@@ -124,8 +124,6 @@ def course_of(
 
 def _kept(gap: Line, steps: Sequence[int]) -> Sequence[float]:
     """The differences at some of the steps of a line."""
-    if len(steps) == len(gap.steps):
-        return gap.y
     gaps = dict(zip(gap.steps, gap.y, strict=True))
     return [gaps[step] for step in steps]
 

@@ -82,8 +82,6 @@ def line(curve: Curve, axis: Axis = "steps", loss: Loss = "val_loss", smoothing:
 
 def smooth(values: Sequence[float], weight: float) -> list[float]:
     """The debiased exponential moving average: Σ wⁱ·v₋ᵢ / Σ wⁱ."""
-    if weight == 0:
-        return list(values)
     smoothed, total, norm = [], 0.0, 0.0
     for value in values:
         total, norm = weight * total + value, weight * norm + 1.0

@@ -298,7 +298,9 @@ def longer_in_all(
         axis: What the study matches: `steps`, `tokens`, `seconds` or `flops`. Steps are compared exactly, the others
             if they differ by more than `NEAR`.
     """
-    if not (runs.stages or baseline_runs.stages):
+    if not (runs.stages or baseline_runs.stages) or (
+        axis != "steps" and not (runs.finished and baseline_runs.finished)
+    ):
         return ""
     ours, theirs = _in_all(variant, runs, axis), _in_all(baseline, baseline_runs, axis)
     if axis == "steps":
@@ -314,12 +316,7 @@ def _in_all(variant: VariantRecord, runs: VariantRuns, axis: str) -> float:
     stages = next(iter(runs.stages.values()), ())
     if axis == "steps":
         return float(variant.spec["training"]["steps"]) + sum(stage.steps for stage in stages)
-    trial = next(iter(runs.finished.values()), None)
-    return _amount(trial, axis) + sum(_amount(stage, axis) for stage in stages)
-
-
-def _amount(trial: TrialRecord | None, axis: str) -> float:
-    return 0.0 if trial is None else float(getattr(trial, axis))
+    return math.fsum(getattr(trial, axis) for trial in (next(iter(runs.finished.values())), *stages))
 
 
 def early_ends(variants: Sequence[VariantRecord], finished: Mapping[str, Mapping[int, TrialRecord]]) -> dict[str, str]:

@@ -129,7 +129,7 @@ def _narrower_effects(report: StudyReport) -> Iterator[NextStep]:
             purpose += f", which would decide {listed(decided)} if noise and estimates stay as they are"
         else:
             known = [plural(len(rows), kind) for kind, rows in undecided.items()]
-            purpose += f", which narrows the intervals of {listed(known)}"
+            purpose += f", which {'narrows the intervals of' if seeds > 1 else 'gives intervals to'} {listed(known)}"
         arguments = ("resume", report.record.name, "--seeds", str(2 * seeds))
         yield NextStep(arguments, purpose, seeds * math.fsum(trained) or None)
 
@@ -181,7 +181,8 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     seconds = further * sum(trained) if report.baseline.finished else None
     arguments = ("resume", report.record.name, "--seeds", seeds)
     each = " each" if len(settled) > 1 else ""
-    which, what = f"{len(undecided)} comparisons are", f"{len(settled)} of them"
+    which = f"{len(undecided)} comparisons are"
+    what = "them" if len(settled) == len(undecided) else f"{len(settled)} of them"
     if len(undecided) == 1:
         which, what = f"{new_part(undecided[0].change.words) or undecided[0].name} is", "it"
     more = plural(further, f"more {report.unit}")
@@ -203,10 +204,10 @@ def _further_looks(report: StudyReport) -> Iterator[NextStep]:
 
 def _further_tuning(report: StudyReport) -> Iterator[NextStep]:
     """More seeds of tuning where only the uncertain best value leaves a comparison undecided."""
-    seeds = (report.record.space.get("tune") or {}).get("seeds", 1)
     withheld = [row for row in report.variants if row.verdict is not None and "tuning seeds" in row.verdict.withheld]
     if names := [new_part(row.change.words) or row.name for row in withheld]:
-        yield NextStep((), f"`tune: {{seeds: {2 * seeds}}}` in the space may settle {few(names)}")
+        seeds = 2 * report.record.space["tune"]["seeds"]
+        yield NextStep((), f"`tune: {{seeds: {seeds}}}` in the space may settle {few(names)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,20 +247,28 @@ def _open(report: StudyReport) -> _Open:
 
 
 def _planned_seeds(report: StudyReport) -> Iterator[NextStep]:
-    """More seeds in the space, where no schedule continues from those that the study has."""
+    """More seeds in the space, where no schedule continues from those that the study has.
+
+    A verdict on what results chose rests on fresh seeds alone, so more of those are needed.
+    """
     left, planned, design = _open(report), len(report.baseline.planned), report.record.space.get("design", {})
-    enough = {name: further for name, further in left.of_seeds if further and planned + further <= LAST}
+    confirmed = [row for row in report.variants if row.confirmed]
+    fresh = {new_part(row.change.words) or row.name: len(row.confirmed) for row in confirmed}
+    known = {name: further for name, further in left.of_seeds if further}
+    enough = {name: further for name, further in known.items() if fresh.get(name, planned) + further <= LAST}
     swept = report.scaling is not None and report.scaling.is_swept
     scheduled = report.record.traits.adds_seeds and not swept and planned >= LEAST_PAIRS
     if not enough or report.unit != "seed" or report.record.judged is not None or scheduled:
         return
-    further, by_rung = max(enough.values()), design.get("seeds_per_rung")
-    seeds = planned + further
-    field = f"seeds_per_rung: {[*by_rung[:-1], seeds]}" if by_rung else f"seeds: {seeds}"
+    chosen = {name: further for name, further in enough.items() if name in fresh}
+    named, rows = (chosen, [report.baseline, *confirmed]) if chosen else (enough, report.variants)
+    further, by_rung = max(named.values()), design.get("seeds_per_rung")
+    seeds = further + (max(fresh[name] for name in chosen) if chosen else planned)
+    field = f"seeds_per_rung: {[*by_rung[:-1], seeds]}" if by_rung else f"{'confirm' if chosen else 'seeds'}: {seeds}"
     where = " on the largest rung" if by_rung else ""
-    trained = [row.seconds / len(row.finished) for row in report.variants if row.finished]
-    more = f"{plural(further, 'more seed')}{where}"
-    yield NextStep((), f"{more} may settle {few(list(enough))}", further * math.fsum(trained) or None, field)
+    trained = [row.seconds / len(row.finished) for row in rows if row.finished]
+    more = f"{plural(further, 'more fresh seed' if chosen else 'more seed')}{where}"
+    yield NextStep((), f"{more} may settle {few(list(named))}", further * math.fsum(trained) or None, field)
 
 
 def _why_none(report: StudyReport) -> str:
@@ -337,11 +346,12 @@ def _further_rung(report: StudyReport) -> Iterator[NextStep]:
     rung = None if report.climbs is None else next_rung(report.climbs, report.record)
     if rung is None:
         return
-    tune, seeds = report.record.space.get("tune") or {}, len(report.baseline.planned)
-    tuning = math.prod(len(values) for values in tune.get("grid", {}).values()) * tune.get("seeds", 0) if tune else 0
+    tune, seeds = report.record.space.get("tune"), len(report.baseline.planned)
+    tuning = math.prod(map(len, tune["grid"].values())) * tune["seeds"] if tune else 0
     trained = math.fsum(row.seconds for row in report.variants) * (1 + tuning / seeds)
     what = "would decide" if rung.decides else "is needed before anything is extrapolated:"
-    purpose = f"a rung of {rung.times:.2g} times the compute {what} {few(rung.variants)}"
+    times = f"{rung.times:.0f}" if rung.times >= 10 else f"{rung.times:.2g}"
+    purpose = f"a rung of {times} times the compute {what} {few(rung.variants)}"
     yield NextStep(("resume", report.record.name, "--rung", f"{rung.value:g}"), purpose, rung.times * trained)
 
 

@@ -35,7 +35,8 @@ from test_target import studied as reaching
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import read_findings
-from ablate.analysis.search import what_best_has, which_seeds
+from ablate.analysis.search import fresh_values, what_best_has, which_seeds
+from ablate.analysis.status import read_overview
 from ablate.analysis.why import why
 from ablate.render.answer import answer_text, print_why
 from ablate.render.formats import render_report
@@ -43,7 +44,16 @@ from ablate.render.table import print_study
 from ablate.roles import TrialRole
 from ablate.spec.suite import on_data
 from ablate.spec.task import task_hash
-from ablate.store.records import WINDOWS, Declaration, JudgedRuns, PlannedTrial, Recording, SpeedTiming, TrialState
+from ablate.store.records import (
+    WINDOWS,
+    Declaration,
+    JudgedRuns,
+    PlannedTrial,
+    Recording,
+    SharedTrials,
+    SpeedTiming,
+    TrialState,
+)
 
 GOLDEN = Path(__file__).with_name("golden_answers")
 EFFECTS = {"a": 0.5, "b": 0.02, "c": -0.4, "d": 0.09}
@@ -174,10 +184,10 @@ def of_unknown_models(space: Mapping[str, Any]) -> FakeStore:
     return made
 
 
-def tuned() -> FakeStore:
-    """Each variant was tuned over three rates with two seeds. Without the skip the largest won; `d=off` is waiting."""
+def tuned(waiting: str = "d=off", noise: float = 0.0, plain: float = 0.2) -> FakeStore:
+    """Each variant was tuned over three rates with two seeds. Without the skip the largest won; one waits."""
     made, rates = designed("leave_one_out"), (0.1, 0.2, 0.4)
-    best = {"a=off": 0.4, "again": 0.4}
+    best, rng = {"a=off": 0.4, "again": 0.4, "baseline": plain}, np.random.default_rng(3)
     variants, tried, planned = [], [], []
     for variant in made.record.variants:
         variants.append(replace(variant, spec={"training": {"lr": best.get(variant.name, 0.2)}}))
@@ -186,10 +196,10 @@ def tuned() -> FakeStore:
             tried.append(replace(variant, name=name, hash=f"hash {name}", spec={"training": {"lr": rate}}))
             for seed in (1000, 1001):
                 planned.append(PlannedTrial(f"{name}/{seed}", name, seed, TrialRole.TUNING))
-                if variant.name != "d=off" or rate < 0.4:
+                if variant.name != waiting or rate < 0.4:
                     off = abs(rate - best.get(variant.name, 0.2))
-                    made.add(name, seed, {"val_loss": 3.0 + off + seed / 1e5}, flops=1e8)
-    kept = tuple(one for one in made.record.planned if one.variant != "d=off")
+                    made.add(name, seed, {"val_loss": 3.0 + off + seed / 1e5 + noise * rng.normal()}, flops=1e8)
+    kept = tuple(one for one in made.record.planned if one.variant != waiting)
     space = made.record.space | {"tune": {"grid": {"training.lr": [*rates]}, "seeds": 2}}
     made.record = replace(made.record, space=space, variants=tuple(variants), planned=kept,
                           scout_variants=tuple(tried), scout_trials=tuple(planned))  # fmt: skip
@@ -239,6 +249,28 @@ def ended_early() -> FakeStore:
     made.record = replace(made.record, variants=tuple(replace(one, spec=spec) for one in made.record.variants))
     for key, trial in made.trial_records.items():
         made.trial_records[key] = replace(trial, steps=60 if key in ("c=off/0", "c=off/2") else 100)
+    return made
+
+
+def longer() -> FakeStore:
+    """Two differences still move at the end of a training whose length the space says."""
+    made = moving(lambda step: 0.0002 * step - 0.02)
+    made.record = replace(made.record, space=made.record.space | {"training": {"steps": 1200}})
+    return made
+
+
+def read_before() -> FakeStore:
+    """Trials of two variants were compared in two earlier studies, and the store has one more study."""
+    made = designed("leave_one_out")
+    before = (SharedTrials("first", ("a=off", "c=off")), SharedTrials("second", ("c=off",)))
+    made.record = replace(made.record, shared=before, studies=2)
+    return made
+
+
+def unlearnt() -> FakeStore:
+    """No model is better than a table of bigrams."""
+    made = longer()
+    made.record = replace(made.record, trivial={"bigram": {"val_loss": 1.0}})
     return made
 
 
@@ -580,6 +612,20 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "growing": lambda: moving(lambda step: 0.0002 * step - 0.02),
     "looks": lambda: store_of(SCHEDULED, {"start": 3, "max": 8}),
     "looks_used_up": lambda: store_of({name: one[:4] for name, one in SCHEDULED.items()}, {"start": 3, "max": 4}),
+    "tuned_to_the_end": lambda: tuned("", 0.05),
+    "tuned_at_the_edge": lambda: tuned("", plain=0.1),
+    "simplify_confirm_begun": lambda: designed("simplify", most=32),
+    "seeds_of_two": lambda: designed("leave_one_out", effects=EFFECTS | {"b": 0.06, "d": 0.103}),
+    "ladder_few_seeds": lambda: climbing(
+        lambda compute: loss(compute) + 0.016, noise=0.004, design={"seeds_per_rung": [4, 4, 4, 4, 4]}
+    ),
+    "target_open": lambda: reaching({"baseline": [900, 950, 920], "fast": [600, 640, 610], "near": [890, 980, 960]}),
+    "grid_one_seed": lambda: designed("grid", design={"seeds": 1}),
+    "search_one_seed": lambda: designed("search", design={"seeds": 1, "confirm": 2, "objectives": ["objective"]}),
+    "search_confirm_begun": lambda: designed("search", design={"confirm": 3, "objectives": ["objective"]}, most=19),
+    "elsewhere": read_before,
+    "longer": longer,
+    "unlearnt": unlearnt,
     "unfinished": lambda: numbered(6, 6, 1, {"seeds": 6}),
     "extended": lambda: numbered(6, 8, 2, {"seeds": 8}),
     "claims": claimed,
@@ -619,7 +665,8 @@ def said(made: FakeStore) -> str:
     with (narrow := Console(width=76)).capture() as table:
         print_study(found.report, narrow)
     seeds = which_seeds(found.report, answer, found.runs, found.fresh)
-    best = f"{what_best_has(found.report, answer)} {seeds}"
+    fresh = (title for title, _ in fresh_values(found.report, answer, found.fresh).values())
+    best = "\n".join((f"{what_best_has(found.report, answer)} {seeds}", *fresh))
     parts = (answer_text(answer, 100), best, told.getvalue(), table.get().partition("\n±")[0], report)
     return (
         "\n\n".join("\n".join(line.rstrip() for line in part.strip().splitlines()) for part in parts if part.strip())
@@ -630,6 +677,27 @@ def said(made: FakeStore) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_an_answer_is_as_it_was_read(name: str) -> None:
     assert said(CASES[name]()).splitlines() == (GOLDEN / f"{name}.md").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("name", "best", "simplest", "trials", "verdicts"),
+    [
+        ("grid", "c=off", "b=off,c=off", 16, "worse, worse, better"),
+        ("leave_one_out", "c=off", "c=off", 32, "better, can go, must stay, must stay, worse, undecided, lost"),
+        ("search_confirmed", "b=off", "b=off", 24, "can go"),
+        ("simplify", "c=off", "b=off,c=off", 33, "better, better, can go, must stay"),
+        ("pruned", "baseline", "baseline", 18, "lost, lost"),
+        ("own_trainer", "c=off", "baseline", 32, "better, can go, must stay, must stay, worse, undecided, lost"),
+    ],
+)
+def test_an_overview_names_the_best_and_the_simplest_and_counts_what_the_headline_does(
+    name: str, best: str, simplest: str, trials: int, verdicts: str
+) -> None:
+    """Average effects of a grid, and else variants with a verdict or lost ones; of unknown models no size."""
+    found = read_overview(CASES[name](), "a_study")
+    assert (found.best, found.simplest, ", ".join(found.verdicts)) == (best, simplest, verdicts)
+    assert (found.seconds, found.seconds_left) == (10.0 * trials, None)
+    assert (found.flops is None) == (found.simplest_parameters is None) == (name == "own_trainer")
 
 
 if __name__ == "__main__":

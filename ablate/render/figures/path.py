@@ -168,8 +168,8 @@ def outcome(path: RemovalPath) -> tuple[str, ...]:
     seeds = plural(path.confirmations[0].difference.n, "fresh seed") if path.confirmations else "fresh seeds"
     said = []
     if known:
-        bound = path.confirmations[len(known) - 1].verdict.sentence.partition(": ")[2]
-        words = f"{_in_order(known)} can go{open_} ({bound})"
+        sentence = path.confirmations[len(known) - 1].verdict.sentence
+        words = f"{_in_order(known)} can go{open_} ({sentence.partition(': ')[2] or sentence})"
         said += [f"Confirmed on {seeds}: {words}.", *_saved(path, known[-1].standing)]
     if open_steps:
         begin = "Next, not confirmed" if known else f"Chosen{open_}, not confirmed on {seeds}"
