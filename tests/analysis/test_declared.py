@@ -40,15 +40,17 @@ def test_changed_declarations_are_reported_with_the_answer() -> None:
         declared_before=(
             Declaration({**now, "margin": 0.05}, [], NOON, 15),
             Declaration({**now, "margin": 0.05, "metric": "accuracy"}, ["a claim"], NOON + timedelta(hours=1), 1),
+            Declaration({**now, "margin": 0.04, "metric": "accuracy"}, ["a claim"], NOON + timedelta(hours=2), 2),
         ),
     )
-    first, second = [sentence for sentence in read_study(store, "a_study").answer.sentences if "Until" in sentence]
+    first, second, third = [
+        sentence for sentence in read_study(store, "a_study").answer.sentences if "Until" in sentence
+    ]
     assert first.startswith(f"Until {NOON:%Y-%m-%d %H:%M} UTC, when 15 trials had finished, the metric was val_loss ")
     assert " and there were no claims. " in first
-    assert "when 1 trial had finished, the " in second
-    assert all(
-        part in second for part in ("metric was accuracy", "margin was 0.05", " and the claims were different. ")
-    )
+    assert "the margin was" not in first, "the next declaration kept it"
+    assert "when 1 trial had finished, the margin was 0.05. " in second
+    assert all(part in third for part in ("metric was accuracy", "margin was 0.04", " and the claims were different. "))
 
 
 TRAINING = {"steps": 200, "optimizer": {"kind": "adamw", "lr": 0.1}}
@@ -190,6 +192,14 @@ def test_a_variant_that_was_dropped_after_results_is_named_and_stays_in_the_fami
     )
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_was_compared_before_is_told_in_the_number_that_it_has(count: int) -> None:
+    seen = {"baseline": 3, "a=x": 3} | dict.fromkeys(("b=x", "c=x")[:count], 2)
+    (made,) = redeclarations(redeclared({}, {}, variants=seen).record)
+    names = ("b=x (2 trials finished) was", "b=x (2 trials finished) and c=x (2 trials finished) were")
+    assert [change.words for change in made.changes] == [f"{names[count - 1]} compared too"]
+
+
 def test_several_sets_of_seeds_are_counted() -> None:
     store = redeclared({"design": {**SPACE["design"], "first_seed": 4}}, {})
     (said,) = [
@@ -248,7 +258,7 @@ def test_the_same_trials_under_another_name_and_many_studies_are_said_beside_a_v
     assert [row.verdict_word for row in read_study(store, "a_study").variants[1:]] == ["not needed", "undecided"]
     answer = read_study(store, "a_study").answer.sentences
     assert any("The trials of a=x and of the baseline were compared before in the study `first`." in one and
-               "wrong in up to 10 % of cases" in one for one in answer)  # fmt: skip
+               "of any of these 2 readings is wrong in up to 10 % of cases" in one for one in answer)  # fmt: skip
     assert any("This store holds 20 studies with results." in one and "up to 64 %." in one for one in answer)
     store.add("a=x", 1, state=TrialState.RUNNING)
     assert not any("studies with results" in one for one in read_study(store, "a_study").answer.sentences), (

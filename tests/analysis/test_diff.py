@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_store import fake_store
 from scipy import stats
 
-from ablate.analysis.diff import Comparison, Side, environment_differences
+from ablate.analysis.diff import Comparison, Side, environment_differences, read_comparison
+from ablate.errors import NotFoundError
 from ablate.store.records import Environment, TrialState
 
 LOSSES = {"one": {6: 2.0, 7: 2.5, 8: 3.5, 9: 4.0}, "two": {8: 3.0, 9: 4.5, 7: 2.75, 5: 9.0}}
@@ -25,6 +28,41 @@ def side(name: str, *, is_paired: bool = True) -> Side:
     return Side(
         name, "variant", {}, trials={one.seed: one for one in store.trial_records.values()}, is_paired=is_paired
     )
+
+
+def test_spaces_are_compared_whole_and_one_beside_a_variant_by_its_baseline() -> None:
+    one, two = (
+        Side(name, "space", {"width": at}, {"model": {"width": at}, "seeds": at}) for name, at in (("a", 1), ("b", 2))
+    )
+    assert [found.path for found in Comparison((one, two)).spec] == ["model.width", "seeds"]
+    assert [found.path for found in Comparison((one, replace(two, space=None))).spec] == ["width"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "expected", "remedy"),
+    [
+        ("norm", "nothing here is called 'norm'", "STUDY/VARIANT", "Did you mean `norms/baseline`?"),
+        ("norms", "a study is not compared as a whole", "STUDY/VARIANT", "Did you mean `norms/baseline`?"),
+        ("zzz", "nothing here is called 'zzz'", "STUDY/VARIANT", "`ablate list` shows all studies."),
+        ("norms/layr", "study 'norms' has no variant 'layr'", "one of norms/layer", "`ablate show norms` shows all"),
+        (
+            "norms/zzz",
+            "study 'norms' has no variant 'zzz'",
+            "norms/baseline, norms/rms, norms/layer",
+            "`ablate show norms`",
+        ),
+    ],
+)
+def test_a_side_that_does_not_exist_is_refused_with_the_nearest(
+    name: str, said: str, expected: str, remedy: str
+) -> None:
+    record = replace(fake_store({one: ({}, 1) for one in ("baseline", "rms", "layer")}).record, name="norms")
+    store: Any = SimpleNamespace(studies=lambda: [record], study=lambda _: record, where="a.db")
+    with pytest.raises(NotFoundError) as refused:
+        read_comparison(store, [name])
+    assert (refused.value.where, said in str(refused.value)) == ("a.db", True)
+    assert expected in str(refused.value.expected)
+    assert str(refused.value.remedy).startswith(remedy)
 
 
 def test_a_side_that_ran_in_two_places_has_a_list_of_what_differs_there() -> None:

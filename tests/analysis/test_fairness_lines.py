@@ -16,6 +16,7 @@ from ablate.analysis.fairness import (
     Tuning,
     _at_edge,
     _by_task,
+    early_ends,
     fairness_lines,
     longer_in_all,
     read_matching,
@@ -148,6 +149,38 @@ def test_what_stages_add_to_a_training_is_said_where_it_matters(axis: str, ours:
         runs[variant.name] = VariantRuns({}, finished, {}, {}, stages={3: tuple(stages)})
     assert longer_in_all(of["x"], of["baseline"], runs["x"], runs["baseline"], axis) == said
     assert longer_in_all(of["x"], of["baseline"], *[VariantRuns({}, {}, {}, {})] * 2, axis) == "", "without stages"
+    for waiting in runs if axis != "steps" else ():
+        sides = [
+            replace(runs[name], finished={} if name == waiting else runs[name].finished) for name in ("x", "baseline")
+        ]
+        assert longer_in_all(of["x"], of["baseline"], *sides, axis) == "", "a side has only its stages"
+
+
+@pytest.mark.parametrize(
+    ("asked", "ended", "said"),
+    [
+        ((100, 100), ((100, 60), (100, 100)), {"x": "seed 1 measured at step 60 of 100"}),
+        ((100, 100), ((70, 60), (100, 50)), {"x": "seeds 0 and 1 measured at steps 60 to 70 of 100",
+                                             "y": "seed 1 measured at step 50 of 100"}),
+        ((1000, 1000), ((949, 949), (949, 949)), dict.fromkeys("xy", "seeds 0 and 1 measured at step 949 of 1,000")),
+        ((1000, 1000), ((950, 950), (950, 950)), {}),
+        ((1000, 1000), ((960, 960), (960, 950)), {"y": "seed 1 measured at step 950 of 960"}),
+        ((100, "length"), ((100, 100), (50, 50)), {}),
+        ((50, "length"), ((50, 50), (50, 40)), {"y": "seed 1 measured at step 40 of 50"}),
+        ((None, None), ((20, 20), (20, 10)), {"y": "seed 1 measured at step 10 of 20"}),
+        ((100, None), ((100, 100), (20, 20)), {}),
+    ],
+)  # fmt: skip
+def test_results_of_an_earlier_step_than_others_that_were_asked_for_as_many_are_told(
+    asked: tuple[Any, ...], ended: tuple[tuple[int, ...], ...], said: dict[str, str]
+) -> None:
+    """Both of 50 steps where `length` says so; where none comes near what was asked for, that counts."""
+    specs = {name: {"trainer": {"steps": steps}, "length": 50} for name, steps in zip("xy", asked, strict=True)}
+    known = fake_store({name: ({}, 1) for name in ("x", "y", "z", "own")}).record.variants
+    variants = [replace(one, spec=specs.get(one.name, {"trainer": {}} if one.name == "z" else {})) for one in known]
+    finished = {name: {seed: trial(steps=at) for seed, at in reversed(list(enumerate(of)))}
+                for name, of in zip("xy", ended, strict=True)}  # fmt: skip
+    assert early_ends(variants, finished | {"z": {}, "own": {0: trial(steps=1)}}) == said
 
 
 def test_what_was_tuned_before_the_study_is_distinguished_from_what_it_tunes() -> None:

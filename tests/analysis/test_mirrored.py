@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from fake_store import FakeStore
 from test_golden_answers import CASES
 
 from ablate.analysis import read_study
+from ablate.analysis.calibration import read_calibration
 from ablate.analysis.report import StudyReport
-from ablate.store.records import DeclaredObjective
+from ablate.store.records import WINDOWS, DeclaredObjective
 
 APART = {
     "suite": "scores lie between trivial and perfect",
@@ -47,7 +49,22 @@ def mirrored(made: FakeStore) -> FakeStore:
             replace(before, objective=turned(before.objective)) for before in made.record.declared_before
         ),
     )
-    return replace(made, record=record, trial_records=trials, curve_points=curves)
+    windows = {
+        key: tuple(
+            replace(
+                one,
+                values={
+                    WINDOWS: {
+                        name: [None if value is None else -value for value in of]
+                        for name, of in one.values[WINDOWS].items()
+                    }
+                },
+            )
+            for one in recordings
+        )
+        for key, recordings in made.recorded.items()
+    }
+    return replace(made, record=record, trial_records=trials, curve_points=curves, recorded=windows)
 
 
 def found(report: StudyReport) -> dict[str, object]:
@@ -69,3 +86,16 @@ def test_the_negative_of_a_metric_has_the_same_verdicts(name: str) -> None:
     expected, turned = (found(read_study(one, "a_study")) for one in (made, mirrored(made)))
     assert turned.pop("bounds") == pytest.approx(expected.pop("bounds"))
     assert turned == expected
+
+
+def test_the_negative_of_a_metric_has_the_same_noise_of_how_much_worse_a_variant_is() -> None:
+    made = CASES["leave_one_out"]()
+    plain, turned = (read_calibration(one, "a_study") for one in (made, mirrored(made)))
+    assert turned.noise.residuals == pytest.approx(plain.noise.residuals)
+    loss = {key: trial.metrics.get("val_loss", 0.0) for key, trial in made.trial_records.items()}
+    gaps = [
+        [loss[f"{name}/{seed}"] - loss[f"baseline/{seed}"] for seed in range(4)]
+        for name in ("a=off", "b=off", "c=off", "d=off", "both", "again")
+    ]
+    spread = [gap - fmean(of) for of in gaps for gap in of]
+    assert plain.noise.residuals == pytest.approx([(4 / 3) ** 0.5 * one for one in spread])

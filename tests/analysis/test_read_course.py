@@ -19,6 +19,7 @@ from ablate.render.formats import render_report
 from ablate.render.formats.data import table_rows
 from ablate.stats.bounds import bounds
 from ablate.stats.verdict import decision
+from ablate.store.records import TrialState
 
 STEPS = [100 * n for n in range(1, 13)]
 
@@ -107,6 +108,8 @@ def test_a_drawing_of_courses_shows_their_second_halves_whole() -> None:
     low, high = course_limits([row.course], 0.02)
     assert low < min(drawn) < -0.23
     assert 0.03 < high < 0.1, "one and a half margins, and not the early differences"
+    low, high = course_limits([], 0.02)
+    assert (low, high) == pytest.approx((-0.06 * 0.03, 1.06 * 0.03)), "nothing is drawn but the margin"
 
 
 def test_a_larger_metric_may_be_better() -> None:
@@ -166,6 +169,14 @@ def test_no_course_without_evaluations_or_of_another_metric() -> None:
     for key, trial in other.trial_records.items():
         other.trial_records[key] = replace(trial, metrics={"val_accuracy": 0.5 + trial.seed / 100})
     assert read(other)[1].course is None
+    for name, state in (
+        ("a=off", TrialState.DIVERGED),
+        ("a=off", TrialState.PRUNED),
+        ("baseline", TrialState.DIVERGED),
+    ):
+        lost = studied(lambda step: 0.1)
+        lost.trial_records[f"{name}/2"] = replace(lost.trial_records[f"{name}/2"], state=state)
+        assert read(lost)[1].course is None, "the others are a biased selection"
 
 
 def test_an_equal_variant_gets_where_the_baseline_ended_at_the_end() -> None:

@@ -16,10 +16,11 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.answer_rows import outcome_words
 from ablate.analysis.changes import in_words
 from ablate.analysis.findings import read_findings
-from ablate.analysis.ladder import Climb, ScaleRow, climb_sentences
+from ablate.analysis.ladder import Climb, ScaleRow, climb_sentences, speedup_text
 from ablate.analysis.next_steps import NextStep, next_steps
 from ablate.analysis.numbers import fixed
 from ablate.analysis.why import gate, why
+from ablate.designs.ladder import LadderSpec
 from ablate.render.answer import answer_text
 from ablate.render.as_json import study_json
 from ablate.render.figures import draw, pictures
@@ -28,7 +29,8 @@ from ablate.render.formats.html import page_table, rows_of, scale_forest
 from ablate.roles import TrialRole
 from ablate.spec.code import stage_identity
 from ablate.stats.bounds import at_most
-from ablate.store.records import Declaration, PlannedTrial, SpeedTiming, TrialState
+from ablate.stats.scaling_law import WithBounds
+from ablate.store.records import Declaration, DesignTraits, PlannedTrial, SpeedTiming, TrialState
 
 RUNGS = 5
 
@@ -53,7 +55,8 @@ def studied(
     settings = {name: ({"a": "off" if "off" in name else "on"}, 100) for name in names}
     made = fake_store(settings, seeds=seeds, margin=margin, direction=direction)
     space = {"design": {"kind": "ladder", "rungs": list(range(1, rungs + 1)), "target": 10.0, **(design or {})}}
-    made.record = replace(made.record, space=space, baseline="baseline@rung=1")
+    traits = DesignTraits(adds_seeds=LadderSpec.adds_seeds)
+    made.record = replace(made.record, space=space, baseline="baseline@rung=1", traits=traits)
     for rung, compute in enumerate(np.geomspace(1e12, 1e14, rungs), 1):
         for seed in range(seeds):
             common = rng.normal(0, noise)
@@ -198,6 +201,13 @@ def test_the_next_rung_is_the_one_that_would_decide() -> None:
     assert step.arguments == ("resume", "a_study", "--rung", "4")
     assert step.purpose == "a rung of 10 times the compute is needed before anything is extrapolated: a=off"
     assert step.seconds == pytest.approx(10 * 8 * 10.0)  # as long as 8 trials of 10 s, times 10
+    made = studied(lambda compute: loss(2 * compute), rungs=3)
+    tune = {"grid": {"training.optimizer.lr": [1, 2, 3], "training.optimizer.beta": [1, 2]}, "seeds": 2}
+    spec = {"training": {"optimizer": {"lr": 1, "beta": 1}}}
+    variants = tuple(replace(one, spec=spec) for one in made.record.variants)
+    made.record = replace(made.record, space=made.record.space | {"tune": tune}, variants=variants)
+    (step,) = next_of(made)
+    assert step.seconds == pytest.approx(10 * (8 + 2 * 6 * 2) * 10.0), "six values for each side with two seeds"
     gap = loss(1e14 / 1.3) - loss(1e14)
     for count, growth in ((4, "4.6"), (5, "3.2")):
         (step,) = next_of(studied(lambda compute: loss(compute / 1.3), margin=gap, noise=0.001, rungs=count))
@@ -208,6 +218,8 @@ def test_the_next_rung_is_the_one_that_would_decide() -> None:
         value = noisy.trial_records[f"a=off@rung=1/{seed}"].metrics["val_loss"]
         noisy.add("a=off@rung=1", seed, {"val_loss": value + 0.01 * (-1) ** seed}, flops=1e12)
     assert [one.arguments[-1] for one in next_of(noisy)] == ["6"], "the noise of the largest rung counts"
+    far = studied(lambda compute: loss(compute / 1.3), margin=0.72 * gap, noise=0.004)
+    assert (climbed(far).refusal, climbed(far).outcome, next_of(far)) == ("", "undecided", []), "no rung in reach does"
     for dial, rungs, after in (("depth", [2, 4, 8], "16"), ("depth", [2, 3, 4], "5"), ("width", [64, 96, 144], "216")):
         (step,) = next_of(studied(lambda compute: loss(2 * compute), rungs=3, design={"dial": dial, "rungs": rungs}))
         assert step.arguments[-1] == after, "rungs go on as the last two do"
@@ -216,7 +228,7 @@ def test_the_next_rung_is_the_one_that_would_decide() -> None:
         assert next_of(studied(lambda compute: loss(2 * compute), rungs=3, design=design)) == []
 
 
-@pytest.mark.parametrize("state", [TrialState.DIVERGED, TrialState.WAITING])
+@pytest.mark.parametrize("state", [TrialState.DIVERGED, TrialState.FAILED, TrialState.PRUNED, TrialState.WAITING])
 @pytest.mark.parametrize("who", ["baseline", "a=off"])
 @pytest.mark.parametrize("rung", [3, RUNGS])
 def test_a_rung_without_results_of_one_side_gives_no_law_over_the_others(
@@ -229,7 +241,7 @@ def test_a_rung_without_results_of_one_side_gives_no_law_over_the_others(
         else:
             made.add(f"{who}@rung={rung}", seed, {}, state=state, flops=1e13)
     one = climbed(made)
-    if state is TrialState.DIVERGED:
+    if state is not TrialState.WAITING:
         assert (one.outcome, one.ladder) == ("undecided", None)
         assert "lost trials" in one.refusal
     assert answer_text(answer_of(read_study(made, "a_study")))
@@ -255,6 +267,8 @@ def test_a_variant_that_was_dropped_has_the_verdict_of_its_last_rung(last: int, 
     said = [sentence for sentence in report.answer.sentences if sentence.startswith("The verdicts")]
     change = f"The verdicts change between 1 TFLOP and {place} TFLOP: a=off ({'better, then ' * (last - 1)}needed)."
     assert said == [change] * (last > 1), "one place has no change"
+    assert report.scaling is not None
+    assert (report.scaling.of[0].no_slope == "it was compared at one place alone") == (last == 1)
     assert "Waiting for trials" not in answer_text(answer)
     began = [one for one in kept if int(one.variant[-1]) <= last]
     waiting = read_study(replace(made, record=replace(made.record, planned=tuple(began))), "a_study")
@@ -298,6 +312,28 @@ def test_the_compute_of_a_law_has_that_of_the_stages_in_it() -> None:
     assert ladder is not None
     for before_, after in zip(plain.speedups, ladder.speedups, strict=True):
         assert after.value == pytest.approx(before_.value / 2, rel=0.05), "it takes twice the compute"
+
+
+def test_what_is_extrapolated_is_the_difference_of_both_laws_there() -> None:
+    for times in (1.5, 4.0):
+        ladder = climbed(studied(lambda compute: loss(2 * compute), design={"target": times})).ladder
+        assert ladder is not None
+        assert ladder.difference is not None
+        there = ladder.variant.loss(times * 1e14) - ladder.baseline.loss(times * 1e14)
+        assert ladder.difference.value == pytest.approx(there)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ((1.5, 0.01, 999.0), "1.50 (0.01 … 999.00)"),
+        ((0.02, 0.009, 1000.0), "0.02 (0 … ∞)"),
+        ((1000.0, 2.5, 1e9), "above 2.50"),
+        ((0.001, 0.0, 0.009), "below 0.01"),
+    ],
+)
+def test_a_speedup_in_words_has_no_more_digits_than_it_can(bounds: tuple[float, float, float], said: str) -> None:
+    assert speedup_text(WithBounds(*bounds)) == said
 
 
 def test_a_model_that_learns_nothing_has_a_speedup_of_none_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:

@@ -175,6 +175,7 @@ def test_fresh_seeds_confirm_nothing_that_tuning_leaves_open(monkeypatch: pytest
     def tuning(store: object, record: StudyRecord) -> Tuning:
         return Tuning({"lr": [0, 1]}, (1000,), {one.name: Tuned({"lr": 0}, (), tried) for one in record.variants})
 
+    made.record = replace(made.record, space=made.record.space | {"tune": {"grid": {"lr": [0, 1]}, "seeds": 1}})
     for place in ("path", "study"):
         monkeypatch.setattr(f"ablate.analysis.{place}.read_tuning", tuning)
     tuned, report = read_path(made, "a_study"), read_study(made, "a_study")

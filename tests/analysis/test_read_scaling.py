@@ -122,6 +122,16 @@ def test_a_trial_that_diverged_at_a_length_is_reported() -> None:
     assert (one.slope, one.steps, one.no_slope) == (None, (), "trials were lost at 4")
 
 
+@pytest.mark.parametrize("who", [("a=off",), ("baseline",), ("a=off", "baseline"), ()])
+def test_a_place_whose_seeds_were_not_all_asked_for_gives_no_slope(who: tuple[str, ...]) -> None:
+    made = studied(lambda at: 0.1)
+    gone = [f"{name}@budget=4/3" for name in who]
+    made.record = replace(made.record, planned=tuple(one for one in made.record.planned if one.key not in gone))
+    _, _, one = scaled(made)
+    assert one.no_slope == ("seeds are missing" if who else "")
+    assert (one.slope is None) == bool(who)
+
+
 def test_claims_follow_the_budgets() -> None:
     made = studied(lambda at: 0.2 - 0.05 * math.log2(at))
     plain = {
@@ -516,7 +526,9 @@ def test_each_place_of_a_sweep_is_held_against_the_trivial_baselines_of_its_own_
         for seed in range(3):
             for name in ("baseline", "sas"):
                 value = loss + 0.01 * seed + (0.1 + 0.001 * seed) * (name == "sas")
-                made.add(f"{name}@task.symbols={count}", seed, {"val_loss": value})
+                made.add(key := f"{name}@task.symbols={count}", seed, {"val_loss": value})
+                trial = made.trial_records[f"{key}/{seed}"]
+                made.trial_records[f"{key}/{seed}"] = replace(trial, data_fingerprint=f"{count} symbols")
     report = read_study(made, "a_study")
     assert report.evidence.unlearnt == frozenset()
     assert [trivial.name for trivial in report.evidence.trivials] == ["guess"]

@@ -18,7 +18,8 @@ from ablate.analysis import read_study
 from ablate.analysis.columns import columns, legend
 from ablate.analysis.runs import read_runs
 from ablate.analysis.search import SAMPLERS, search_words
-from ablate.analysis.slices import depths_of, is_logarithmic, linear_axes, read_slices, varied_paths
+from ablate.analysis.slices import depths_of, is_logarithmic, linear_axes, read_slices, varied_paths, varied_values
+from ablate.analysis.warnings import _rounded_up
 from ablate.analysis.why import why
 from ablate.designs.search import SamplerName
 from ablate.render.as_json import study_json
@@ -42,7 +43,15 @@ def test_a_sweep_has_a_line_for_each_variant_and_gaps_to_the_first() -> None:
     assert gaps == pytest.approx([0.25, 0.5, 1.0])  # all seeds diverged at 8
 
 
-@pytest.mark.parametrize("numbers", [("2", "4", "6"), ("0.5", "1", "1.5")])
+def test_a_single_line_is_not_scattered_and_a_single_place_is_no_slice() -> None:
+    design = {"kind": "sweep", "path": "model.heads", "values": [1, 2, 4], "seeds": 1}
+    for trials, points in ((3, [1, 2, 4]), (2, [1, 2]), (1, [])):
+        found = read_slices(run(design, on_off("a"), falling, most=trials), "a_study")
+        assert [point.at for one in found for line in one.lines for point in line.points] == points
+        assert not any(one.scattered for one in found)
+
+
+@pytest.mark.parametrize("numbers", [("2", "4", "6"), ("0.5", "1", "1.5"), ("2", "3", "4", "5")])
 def test_a_switch_of_numbers_is_an_axis(numbers: tuple[str, ...]) -> None:
     switches = {"depth": numbers, **on_off("a")}
 
@@ -53,7 +62,7 @@ def test_a_switch_of_numbers_is_an_axis(numbers: tuple[str, ...]) -> None:
     assert (found.axis, found.logarithmic) == ("depth", False)
     assert [line.name for line in found.lines] == ["baseline", "a=off"]
     assert [point.at for point in found.lines[1].points] == [float(number) for number in numbers]
-    assert [point.gap.difference for point in found.lines[1].points if point.gap] == pytest.approx([1, 1, 1])
+    assert [point.gap.difference for point in found.lines[1].points if point.gap] == pytest.approx([1] * len(numbers))
 
 
 def test_a_search_has_points_that_stand_alone() -> None:
@@ -77,6 +86,13 @@ def test_budgets_vary_the_steps_and_nothing_else_does() -> None:
     record = run({"kind": "grid", "seeds": 2}, on_off("a"), lambda s, v: 1.0).record
     assert varied_paths(record) == ()
     assert varied_paths(replace(record, space={**record.space, "budgets": [1, 2]})) == ("training.steps",)
+    scout = replace(record.variants[0], settings={"a": "on", "model.heads": "2", "block.mlp": "none"}, spec={})
+    stage = {"training": {"init_from": {"stage": {"model.block.mlp": "glu", "task.pairs": 4}}}}
+    others = {"tune": {"grid": {"training.lr": [1, 2]}}, "tuned": {"model.width": {}}, "match": {"equal": "flops"}}
+    whole = replace(record, space=record.space | others, scout_variants=(scout, replace(scout, spec=stage)))
+    paths = ("model.heads", "block.mlp", "task.pairs", "training.lr", "model.width", "training.steps")
+    assert varied_paths(whole) == paths, "each once, as the first of them is written"
+    assert varied_values(whole, scout) == {"model.heads": 2, "block.mlp": "none"}, "of texts, where the spec has none"
 
 
 @pytest.mark.parametrize(
@@ -88,8 +104,9 @@ def test_a_range_of_eight_or_more_above_0_is_logarithmic(ends: tuple[float, ...]
 
 def test_other_designs_have_none() -> None:
     assert read_slices(run({"kind": "grid"}, on_off("a", "b"), lambda s, v: 1.0), "a_study") == ()
-    from_zero = {"depth": ("0", "1", "2"), **on_off("a")}
-    assert read_slices(run({"kind": "grid"}, from_zero, lambda s, v: float(s["depth"])), "a_study") == ()
+    for settings in (("0", "1", "2"), ("1", "2"), ("1", "2", "many")):
+        made = run({"kind": "grid"}, {"depth": settings, **on_off("a")}, lambda s, v: len(s["depth"]))
+        assert read_slices(made, "a_study") == ()
 
 
 def studied(of_part: float) -> FakeStore:
@@ -118,6 +135,13 @@ def test_a_draw_that_matters_is_reported_with_a_remedy() -> None:
     assert f"{100 * report.evidence.draw_sd / 0.02:.0f} % of the margin 0.02." in said
     assert study_json(report)["validation_draw"] == report.evidence.draw_sd
     assert "another draw of these windows" in legend(columns(report))[0]
+
+
+@pytest.mark.parametrize(
+    ("windows", "said"), [(7.2, 8), (57.2, 58), (99.1, 100), (123.4, 130), (999.0, 1000), (1201.0, 1300), (130.0, 130)]
+)
+def test_an_advised_number_of_windows_has_two_digits_and_suffices(windows: float, said: int) -> None:
+    assert _rounded_up(windows) == said
 
 
 def test_a_draw_that_hardly_matters_is_only_in_the_legend() -> None:
@@ -162,6 +186,7 @@ def test_lengths_beyond_training_are_an_axis_with_the_trained_length_marked() ->
 
 def test_insides_are_lines_over_the_blocks() -> None:
     names = [f"inside_{measure}_block_{block}" for measure in ("kurtosis", "initial_stream_rms") for block in (0, 1, 2)]
+    names += ["inside_effective_rank_block_1"]  # one block is no line
     store = fake_store({"baseline": ({}, 100), "a=off": ({"a": "off"}, 100), "b=off": ({"b": "off"}, 100)}, 2)
     for shift, variant in enumerate(("baseline", "a=off")):
         for seed in (0, 1):

@@ -94,6 +94,8 @@ def test_no_time_is_estimated_before_a_trial_has_ended() -> None:
     (study,) = status_of(active(replace(DRIVER, ended=0, flops=0.0))).studies
     assert (study.trials_per_hour, study.seconds_left) == (None, None)
     assert "no trial has ended" in shown(active(replace(DRIVER, ended=0)))
+    (dead,) = status_of(active(replace(DRIVER, alive=False))).studies
+    assert (dead.trials_per_hour, dead.seconds_left) == (None, None)
 
 
 def test_the_text_for_people() -> None:
@@ -130,7 +132,7 @@ def test_trials_are_counted_where_they_ended_and_failures_are_reported() -> None
         made.add("x", seed, {}, state=state, seconds=1.0, tokens=10, flops=0.5, reason="no\nTraceback")
     *others, last = made.record.planned  # what confirms trained on a machine too
     made.record = replace(made.record, planned=tuple(others), confirm_trials=(last,))
-    places = {"baseline/0": ("a", 1), "baseline/1": ("a", 1), "baseline/2": ("b", 2), "x/1": ("b", 1)}
+    places = {"baseline/0": ("a", 1), "baseline/1": ("a", 1), "baseline/2": ("b", 2), "x/1": ("b", 1), "x/0": ("b", 1)}
     for key, (host, attempts) in places.items():
         made.trial_records[key] = replace(
             made.trial_records[key],
@@ -142,12 +144,14 @@ def test_trials_are_counted_where_they_ended_and_failures_are_reported() -> None
     loads, failures = read_workers(made, made.record.name)
     assert [one for one in loads if one.host] == [
         WorkerLoad(
+            "b", "cpu", 3, 0, 1, 4.0, 120, 4.0, (AT_8 - timedelta(minutes=58), AT_8), NOON - timedelta(minutes=2)
+        ),
+        WorkerLoad(
             "a", "cpu", 2, 0, 0, 4.0, 200, 6.0, (AT_8, AT_8 + timedelta(minutes=1)), NOON - timedelta(minutes=1)
         ),
-        WorkerLoad("b", "cpu", 2, 0, 1, 3.0, 110, 3.5, (AT_8 - timedelta(minutes=58),), NOON - timedelta(minutes=2)),
-    ], "of one of b nobody knows when it ended"
+    ], "the busiest first; of one of b nobody knows when it ended"
     assert sum(one.trials for one in loads) == 6
-    assert loads[0].tokens_per_second == pytest.approx(50.0)
+    assert loads[1].tokens_per_second == pytest.approx(50.0)
     assert replace(loads[0], seconds=0.0).tokens_per_second is replace(loads[0], tokens=0).tokens_per_second is None
     assert set(failures) == {
         WorkerFailure("baseline", 2, TrialState.FINISHED, 2, "b", ""),

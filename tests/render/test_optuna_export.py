@@ -155,11 +155,19 @@ def test_losses_and_accuracies_are_not_mixed(store: FakeStore, url: str) -> None
 
 @pytest.mark.parametrize(
     ("wrong", "kind"),
-    [("optuna.db", ArgumentError), ("nosuch://x", ArgumentError), ("sqlite:////no/such/folder/x.db", StoreError)],
+    [
+        ("optuna.db", ArgumentError),
+        ("nosuch://x", ArgumentError),
+        ("sqlite:////no/such/folder/x.db", StoreError),
+        ("mysql+nosuchdriver://x", ArgumentError),
+        ("sqlite+pysqlcipher:///x.db", StoreError),
+    ],
 )
 def test_a_place_that_cannot_be_written(store: FakeStore, wrong: str, kind: type[AblateError]) -> None:
     with pytest.raises(kind, match="Optuna cannot write there") as refused:
         export_optuna(store, "a_study", wrong)
+    assert refused.value.where == wrong
+    assert (refused.value.remedy is not None) == ("pysqlcipher" in wrong), "its driver is not installed"
     assert (refused.value.expected is not None) == (kind is ArgumentError), "only an argument is the user's mistake"
 
 
