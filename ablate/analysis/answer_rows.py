@@ -209,7 +209,7 @@ def _with_letters(
     rows.sort(key=lambda row: len(parts_of[row.variant]) > 1)
     combined = {part for parts in parts_of.values() if len(parts) > 1 for part in parts}
     long = [len(row.words) for row in rows if len(parts_of[row.variant]) > 1 and len(row.words) > MOST_WORDS]
-    short = len(long) <= MOST_ON_TWO_LINES and max(long, default=0) <= MOST_LONG
+    short = len(long) <= MOST_ON_TWO_LINES and all(length <= MOST_LONG for length in long)
     if short or len(combined) > len(ascii_uppercase) or report.record.traits.finds_best:
         return groups, {}
     ordered = dict.fromkeys(part for row in rows for part in parts_of[row.variant] if part in combined)

@@ -179,7 +179,7 @@ def variant_titles(record: StudyRecord) -> dict[str, str]:
     else:
         titles = {split_axis(name)[0]: title for name, title in titles_of(changes).items() if title != name}
         names = {variant.name: split_axis(variant.name) for variant in record.variants}
-        largest = max((_rung(place) for _, place in names.values()), default=0)
+        largest = max(_rung(place) for _, place in names.values())
         said = {
             name: f"{titles.get(base, base)} {_axis_words(at, largest)}".strip() for name, (base, at) in names.items()
         }

@@ -302,7 +302,8 @@ class _Writer:
             return f"{len(row.diverged)} of {plural(len(row.planned), unit)}"
         if verdict.word == "undecided":
             return _what_lacks(row, unit)
-        low, high = (verdict.bound.low, verdict.bound.high) if verdict.bound is not None else (0.0, 0.0)
+        assert verdict.bound is not None, "what is decided has a bound"
+        low, high = verdict.bound.low, verdict.bound.high
         if verdict.is_worse:
             return f"≥ {at_least(low, margin)} worse"
         return f"≥ {at_least(-high, margin)} better" if high < 0 else f"≤ {at_most(high, margin)} worse"

@@ -181,7 +181,7 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
     beside_baseline = " besides the baseline" * (others < len(means) and name != report.record.baseline)
     said = f"Best of {others if beside_baseline else len(means)} combinations{beside_baseline}: {words}"
     if row.confirmed and row.awaits:
-        yield f"{said}; of its fresh seeds {row.awaits}."
+        yield f"{said}; {row.awaits.replace('seed', 'fresh seed')}."
     elif shown and shown.difference is not None and row.beside is not None:
         own, other = (fixed(value, decimals) for value in (row.beside + shown.difference, row.beside))
         on = f"on {plural(len(row.confirmed), 'fresh seed')}"
@@ -350,11 +350,16 @@ def _on_largest_rung(rows: Rows, report: StudyReport) -> Iterator[str]:
         are = "is" if 1 in (len(stay), len(gains)) else "are"
         which = f": {_few(stay)}" if stay else ""
         yield f"{len(stay)} of {plural(len(gains), 'gain')} {are} shown to survive {times}{which}."
+    gone = {one.variant for one in report.scaling.of if one.points and one.points[-1].at < largest}
+    there = {key: [row for row in of if split_axis(row.variant)[0] not in gone] for key, of in rows.items()}
     parts = [
         f"{_few(names)} {verbs[len(names) > 1]}"
         for key, verbs in ON_RUNG.items()
-        if (names := [new_part(row.words) for row in rows.get(key, ())])
+        if (names := [new_part(row.words) for row in there.get(key, ())])
     ]
+    worse = (row for key in ("must stay", "worse") for row in rows.get(key, ()) if row not in there[key])
+    if dropped := [new_part(row.words) for row in worse]:
+        yield f"Dropped before the largest models, as worse: {_few(dropped)}."
     if parts:
         yield f"On the largest models{f', {times} of the smallest' * (not gains)}: {'; '.join(parts)}."
 
@@ -421,7 +426,11 @@ def _along(along: Along | None) -> Iterator[str]:
             for of in runs.values()
         )
         places = f"from {along.places[0]} to {along.places[-1]}"
-        yield f"{holds} of {len(runs)} verdicts hold along {along.axis} {places}; the others change or stay undecided."
+        if holds == len(runs):
+            yield f"All {holds} verdicts hold along {along.axis} {places}."
+            return
+        hold = f"{holds} of {len(runs)} verdicts {'holds' if holds == 1 else 'hold'} along {along.axis} {places}"
+        yield f"{hold}; each other one changes or stays undecided."
         return
     for words, verdicts in runs.items():
         said = []
@@ -445,11 +454,12 @@ def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:
     keys = {group.key for group in groups}
     if keys == {"unproven"}:
         return "No verdict: results selected these variants, and no fresh seeds have confirmed them."
-    if keys == {"undecided"}:
-        seeds = max((row.difference.n for row in compared_rows(report) if row.difference is not None), default=0)
-        many = sum(len(group.rows) for group in groups)
-        if all(row.bound_text == "not timed" for group in groups for row in group.rows):
-            return f"No verdict yet: {many} not timed."
+    many = sum(len(group.rows) for group in groups)
+    if all(row.bound_text == "not timed" for group in groups for row in group.rows):
+        return f"No verdict yet: {many} not timed."
+    pairs = [row.difference.n for row in compared_rows(report) if row.difference is not None and row.difference.n]
+    if keys == {"undecided"} and pairs:
+        seeds = max(pairs)
         which = f"any of the {many} comparisons" if many > 1 else "the comparison"
         return f"No verdict yet: {plural(seeds, report.unit)} {'does' if seeds == 1 else 'do'} not decide {which}."
     yet = " yet" * (keys != {"lost"})
@@ -462,9 +472,8 @@ def _parts(can_go: Sequence[AnswerRow], must_stay: Sequence[AnswerRow]) -> Itera
     if len(can_go) > 1:
         yield f"One at a time, {'; '.join(clauses)}."
     elif clauses:
-        named = (can_go or must_stay)[0].words == split_axis((can_go or must_stay)[0].variant)[0]
         said = "; ".join(clauses)
-        yield f"{said if named else said[0].upper() + said[1:]}."  # names are written as they are
+        yield f"{said[0].upper()}{said[1:]}."
 
 
 def _clause(rows: Sequence[AnswerRow], between: str, what: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 
 from ablate.analysis.changes import Change
 from ablate.analysis.numbers import decimals_for, fixed, listed, plural, shortened
@@ -76,17 +77,20 @@ def best_sentence(rows: Sequence[VariantRow], metric: str, direction: Direction,
     if len(known) < 2:
         return ()
     best = (min if direction == "minimize" else max)(known, key=known.__getitem__)
-    mean = fixed(known[best], decimals_for(margin, ()))
+    write = partial(fixed, decimals=decimals_for(margin, ()))
     return (
-        f"The best mean {metric} of {plural(len(known), 'point')} is that of {best}: {mean}. Selection makes this "
-        f"estimate optimistic; {_remedy(rows, best)}.",
+        f"The best mean {metric} of {plural(len(known), 'point')} is that of {best}: {write(known[best])}. "
+        f"Selection makes this estimate optimistic; {_remedy(rows, best, write)}.",
     )
 
 
-def _remedy(rows: Sequence[VariantRow], best: str) -> str:
+def _remedy(rows: Sequence[VariantRow], best: str, write: Callable[[float], str]) -> str:
     (row,) = (row for row in rows if row.name == best)
+    beside = [one.beside for one in rows if one.beside is not None]
+    if beside and not row.chosen and row.verdict is None and not row.confirmed:  # it is the baseline
+        return f"over fresh seeds it is {write(beside[0])}"
     if row.confirmed and row.awaits:
-        return f"of its fresh seeds {row.awaits}"
+        return row.awaits.replace("seed", "fresh seed")
     if row.confirmed:
         return f"its difference from the baseline and its verdict rest on {plural(len(row.confirmed), 'fresh seed')}"
     return "train it with fresh seeds before you rely on the number"
@@ -161,8 +165,9 @@ def _sentences_on_needed(rows: Sequence[VariantRow], naming: _Naming, rule: Judg
 def _bound_in_words(row: VariantRow, rule: JudgingRule) -> str:
     """The bound on a decided variant's difference from the baseline in words: `val_loss at least 0.8 higher`."""
     worse, better = ("higher", "lower") if rule.direction == "minimize" else ("lower", "higher")
-    bound = None if row.verdict is None else row.verdict.bound
-    low, high = (0.0, 0.0) if bound is None else (bound.low, bound.high)
+    assert row.verdict is not None
+    assert row.verdict.bound is not None, "what is decided has a bound"
+    low, high = row.verdict.bound.low, row.verdict.bound.high
     size, unit = (100.0, " %") if rule.relative else (1.0, "")
     margin, beside = size * rule.margin, f", {row.longer}" if row.longer else ""
     if low > rule.margin:

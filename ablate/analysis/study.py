@@ -39,7 +39,7 @@ from ablate.analysis.fairness import (
 )
 from ablate.analysis.judging import Allowances, awaited_seeds, compare_trials, read_allowances, rule_of, withheld
 from ablate.analysis.ladder import Climbs, climb_sentences, last_rung, read_climbs
-from ablate.analysis.numbers import decimals_for
+from ablate.analysis.numbers import decimals_for, listed
 from ablate.analysis.report import Evidence, OtherLength, Progress, StudyAnswer, StudyReport
 from ablate.analysis.rows import Divergence, JudgingRule, VariantRow
 from ablate.analysis.runs import (
@@ -180,17 +180,39 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     tasks = {task: _read_record(store, part) for task, part in parts.items()}
     reader = SuiteReader(store, record)
     whole = _read_record(reader, reader.study(name), _progress_on(tasks))
+    longer = _longer_on(tasks)
+    warned = [one for of in tasks.values() for one in of.answer.warnings if one.key == "ended early"]
+    early = {name: longer[name] for one in warned for name in one.variants}
+    limits = (*ended_early(early), *suite_warnings(tasks))
+    known = whole.answer.warning_sentences
     judged = {claim.id: claim for report in (whole, *tasks.values()) for claim in report.answer.claims}
     answer = replace(
         whole.answer,
-        warnings=(*whole.answer.warnings, *suite_warnings(tasks)),
-        sentences=(*whole.answer.sentences, *suite_sentences(tasks)),
+        warnings=(*whole.answer.warnings, *limits),
+        sentences=(
+            *known,
+            *(warning.full for warning in limits),
+            *whole.answer.sentences[len(known) :],
+            *suite_sentences(tasks),
+        ),
         claims=tuple(judged[claim["id"]] for claim in record.space.get("claims", ())),
     )
     declared = replace(whole.record, space=record.space)  # with the claims on single tasks
-    longer = {row.name: row.longer for report in tasks.values() for row in report.variants if row.longer}
     rows = tuple(replace(row, longer=longer.get(row.name, "")) for row in whole.variants)
     return replace(whole, record=declared, variants=rows, answer=answer, tasks=tasks, scales=scales_of(record))
+
+
+def _longer_on(tasks: Mapping[str, StudyReport]) -> dict[str, str]:
+    """Variant of a suite to how long it was trained, where that differs, with the tasks if it is not so on all."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for task, report in tasks.items():
+        for row in report.variants:
+            if row.longer:
+                found.setdefault(row.name, {}).setdefault(row.longer, []).append(task)
+    return {
+        name: "; ".join(said if len(on) == len(tasks) else f"{said} on {listed(on)}" for said, on in of.items())
+        for name, of in found.items()
+    }
 
 
 def _progress_on(tasks: Mapping[str, StudyReport]) -> Progress:
@@ -259,7 +281,7 @@ def _row_of_dropped(row: VariantRow, whole: StudyRecord, scaling: Scalings | Non
     dropped = (
         next((dropped for dropped in scaling.of if dropped.variant == name), None) if scaling is not None else None
     )
-    if not rungs or dropped is None or (last := last_rung(rungs, name)) is None:
+    if dropped is None or (last := last_rung(rungs, name)) is None:
         return row
     return replace(
         row, verdict=dropped.points[-1].verdict, longer=f"on rung {last}, after which it was dropped", awaits=""
@@ -431,7 +453,6 @@ def _row(
             paired=question.record.pairs(variant.name),
         )
         verdict = verdict.of_replacement() if change.otherwise or question.record.judged else verdict
-    more = None if variant.parameters is None else variant.parameters - (baseline.parameters or 0)
     goals = question.goals[baseline.name]
     steps = to_baseline(runs, goals, "step", evaluated)
     axis, course = question.rule.axis, None
@@ -453,7 +474,11 @@ def _row(
         settings=variant.settings,
         change=change,
         parameters=variant.parameters,
-        parameter_change=more / baseline.parameters if more is not None and baseline.parameters else None,
+        parameter_change=(
+            (variant.parameters - baseline.parameters) / baseline.parameters
+            if variant.parameters is not None and baseline.parameters
+            else None
+        ),
         planned=tuple(runs.states),
         finished=tuple(sorted(runs.finished)),
         states=runs.states,

@@ -113,6 +113,15 @@ def with_failures() -> FakeStore:
     return made
 
 
+def failed_once() -> FakeStore:
+    """Of two seeds, one failed of one variant and none finished of the other."""
+    made = designed("leave_one_out", design={"seeds": 2})
+    made.add("d=off", 1, state=TrialState.FAILED, reason="out of memory")
+    for seed in (0, 1):
+        made.add("b=off", seed, state=TrialState.FAILED, reason="out of memory")
+    return made
+
+
 def timed() -> FakeStore:
     """A ladder whose variant needs half the compute, and twice the seconds for a token."""
     made = climbing(lambda compute: loss(2 * compute))
@@ -143,6 +152,24 @@ def lost_in_a_suite() -> FakeStore:
     made = suite(drawn(np.random.default_rng(1), MEANS))
     made.add("linear@task=copy", 1, state=TrialState.FAILED, reason="out of memory")
     made.add("delta@task=parity", 2, {}, state=TrialState.DIVERGED)
+    return made
+
+
+def suite_of_six() -> FakeStore:
+    """More tasks than a headline speaks of; the variants differ on four of them."""
+    by = {"baseline": 0.0, "linear": -0.15, "delta": 0.06, "mamba": 0.0}
+    means = {name: {f"t{task}": 0.8 + more * (task % 3) for task in range(6)} for name, more in by.items()}
+    return suite(drawn(np.random.default_rng(1), means))
+
+
+def suite_ended_early() -> FakeStore:
+    """Runs of a trainer of the user's own on each task, of which two of one variant ended before the others."""
+    made = suite(drawn(np.random.default_rng(1), MEANS))
+    spec = {"trainer": {"command": "python train.py", "steps": 100}}
+    made.record = replace(made.record, variants=tuple(replace(one, spec=spec) for one in made.record.variants))
+    for key, trial in made.trial_records.items():
+        early = key in ("delta@task=copy/0", "delta@task=copy/2")
+        made.trial_records[key] = replace(trial, steps=60 if early else 100)
     return made
 
 
@@ -233,9 +260,9 @@ def with_pruned(count: int = 2) -> FakeStore:
 
 
 def with_another_metric() -> FakeStore:
-    """Trials have an accuracy too, which the table shows and one trial lacks."""
+    """The table shows costs, and an accuracy that one trial lacks."""
     made = designed("grid")
-    made.record = replace(made.record, space=made.record.space | {"columns": ["val_accuracy"]})
+    made.record = replace(made.record, space=made.record.space | {"columns": ["val_accuracy", "flops"]})
     for number, (key, trial) in enumerate(made.trial_records.items()):
         if trial.metrics and key != "b=off/1":
             made.trial_records[key] = replace(trial, metrics=trial.metrics | {"val_accuracy": 0.5 + number / 100})
@@ -288,6 +315,50 @@ def ladder_of_two() -> FakeStore:
                 for one in planned if one.variant.startswith("a=off")]  # fmt: skip
     made.record = replace(made.record, variants=tuple(variants), planned=tuple(planned))
     return made
+
+
+def dropped() -> FakeStore:
+    """A ladder of two variants, which dropped one after its third rung, where its gain had turned."""
+    made = ladder_of_two()
+    for seed in range(4):
+        value = made.trial_records[f"a=off@rung=3/{seed}"].metrics["val_loss"]
+        made.add("a=off@rung=3", seed, {"val_loss": value + 0.3}, flops=1e13)
+    gone = ("a=off@rung=4", "a=off@rung=5")
+    made.record = replace(made.record, planned=tuple(one for one in made.record.planned if one.variant not in gone))
+    made.trial_records = {key: trial for key, trial in made.trial_records.items() if not key.startswith(gone)}
+    return made
+
+
+def measured_further() -> FakeStore:
+    """Trials were tested and evaluated at other lengths, `b=off` at one of them; two variants were timed."""
+    made = designed("leave_one_out", effects={"a": 0.05, "b": 0.02, "c": -0.05, "d": 0.09})
+    for key, trial in made.trial_records.items():
+        if value := trial.metrics.get("val_loss"):
+            lengths = (512,) if key.startswith("b=off") else (512, 64)
+            others = {f"val_loss_at_{length}": value + length / 100 for length in lengths}
+            others |= {"val_accuracy_at_64": 0.5, "test_loss": value + 0.1}
+            made.trial_records[key] = replace(trial, metrics=trial.metrics | others)
+    for name, rates in (("a=off", (110.0, 111.0, 109.0)), ("b=off", (50.0, 250.0, 100.0))):
+        made.timed[f"{name}/0"] = (SpeedTiming("hash baseline", rates, (100.0, 99.0, 101.0), "cpu"),)
+    return made
+
+
+def asking(question: str, seeds: int = 2) -> FakeStore:
+    made = designed("grid", design={"seeds": seeds})
+    made.record = replace(made.record, question=question)
+    return made
+
+
+def swept_variants(count: int, truth: Callable[[str, float], float]) -> FakeStore:
+    """A sweep of so many variants over three numbers of heads, of which one variant cannot have the last."""
+
+    def value(settings: Mapping[str, str], values: Mapping[str, Any]) -> float:
+        return 3 + sum(truth(name, values["model.heads"]) for name, setting in settings.items() if setting == "off")
+
+    names = "abcde"[:count]
+    variants = {f"no_{name}": {name: "off"} for name in names}
+    return run({"kind": "sweep"} | DESIGNS["sweep"], on_off(*names), value, noise=0.02, variants=variants,
+               refusal=lambda point: "8 heads" if point.name == "no_c@model.heads=4" else None)  # fmt: skip
 
 
 def claimed(he: int = 4, far: int = 4) -> FakeStore:
@@ -573,6 +644,27 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "letters": lambda: designed("grid", LONG),
     "simplify_begun": lambda: designed("simplify", most=9),
     "letters_of_some": lambda: designed("leave_one_out", LONG),
+    "ladder_drops": dropped,
+    "measured_further": measured_further,
+    "asked": lambda: asking("Do the skip and the norm replace each other?"),
+    "asked_apart": lambda: asking("Do the norm and GELU interact?", 6),
+    "asked_undecided": lambda: asking("Do the norm and GELU interact?"),
+    "asked_all": lambda: asking("Do the skip or the norm interact with GELU?"),
+    "search_chosen": lambda: designed("search", design={"objectives": ["objective"]}, effects={"a": -0.4, "b": 0.1}),
+    "search_confirming": lambda: designed("search", design={"confirm": 3, "objectives": ["objective"]}, most=20),
+    "search_in_vain": lambda: designed(
+        "search", design={"confirm": 3, "objectives": ["objective"]}, effects={"a": 0.5, "b": 0.4, "c": 0.3}
+    ),
+    "simplify_past_undecided": lambda: designed("simplify", effects={"a": -0.02, "b": 0.02, "c": 0.01}),
+    "suite_of_six": suite_of_six,
+    "suite_ended_early": suite_ended_early,
+    "suite_unlearnt": lambda: suite(
+        drawn(np.random.default_rng(1), {name: of | {"parity": 0.5} for name, of in MEANS.items()})
+    ),
+    "sweep_of_four": lambda: swept_variants(
+        4, lambda name, heads: {"a": 0.5, "b": 0.02, "c": 0.09 * heads, "d": 0.3 - 0.1 * heads}[name]
+    ),
+    "sweep_of_five_holds": lambda: swept_variants(5, lambda name, heads: {"a": -0.5, "b": 0.4}.get(name, -0.05)),
     "ladder_of_two": ladder_of_two,
     "ladder_lacks_seeds": lambda: climbing(
         lambda compute: loss(2 * compute), design={"seeds_per_rung": [3, 4, 5, 4, 5]}
@@ -591,6 +683,7 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "judged": judged,
     "own_trainer": lambda: of_unknown_models({"trainer": {"command": "python train.py"}}),
     "tuned": tuned,
+    "tuned_noisily": lambda: tuned(noise=0.3),
     "windows": of_windows,
     "pruned": with_pruned,
     "all_pruned": lambda: with_pruned(5),
@@ -605,6 +698,7 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "suite": lambda: suite(drawn(np.random.default_rng(1), MEANS)),
     "suite_lost": lost_in_a_suite,
     "failures": with_failures,
+    "failed_once": failed_once,
     "flat": lambda: store_of({"baseline": [3.0, 3.5, 2.5], "near=x": [3.03125, 3.53125, 2.53125]}),
     "ladder_timed": timed,
     "ladder_open": lambda: climbing(lambda compute: loss(compute / 1.3), margin=loss(1e14 / 1.3) - loss(1e14)),
