@@ -55,8 +55,10 @@ def test_a_search_says_which_point_was_best() -> None:
     rows = [dataclasses.replace(row, confirmed=(7, 8)) for row in read_study(made, "a_study").variants]
     (fresh,) = best_sentence(rows, "val_loss", "minimize", 0.1)
     assert fresh.endswith("; its difference from the baseline and its verdict rest on 2 fresh seeds.")
-    (waits,) = best_sentence([dataclasses.replace(row, awaits="1 waits") for row in rows], "val_loss", "minimize", 0.1)
-    assert waits.endswith("; of its fresh seeds 1 waits.")
+    (waits,) = best_sentence(
+        [dataclasses.replace(row, awaits="1 of 2 seeds has ended") for row in rows], "val_loss", "minimize", 0.1
+    )
+    assert waits.endswith("; 1 of 2 fresh seeds has ended.")
 
 
 @pytest.mark.parametrize("confirm", [0, 3])

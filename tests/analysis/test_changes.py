@@ -236,6 +236,10 @@ def test_titles_say_what_a_variant_is_and_no_two_are_alike() -> None:
     assert in_words("mixer=fnet is worse than mixer=fnet2, norm=none", titles) == (
         "attention mixer → fnet is worse than mixer=fnet2, norm=none"
     )
+    own = {"baseline": "as it is", "baseline@rung=2": "it", "a=x@rung=2": "no a", "b": "no b"}
+    assert in_words("a=x@rung=2 beside baseline@rung=2, baseline and b", own, ("baseline",)) == (
+        "no a beside baseline at rung 2, as it is and b"
+    )
     assert in_words("a=x-2 and a=x", {"a=x": "no a", "a=x-2": "half of a"}) == "half of a and no a"
     pair, alone = "norm=none:values=identity", "norm=none"
     assert effect_titles(record, [alone, pair]) == {

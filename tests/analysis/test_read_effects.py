@@ -464,16 +464,22 @@ def test_what_is_said_of_a_pair_that_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("names", "steps", "said"),
     [
-        ({"a": 0.5}, r"On average, a=off \(.*\) is worse; b=off \(.*\) and c=off \(.*\) are as good"),
-        ({"a": 0.5, "b": 0.4}, r"On average, a=off \(.*\) and b=off \(.*\) are worse; c=off \(.*\) is as good"),
+        ("abcd", {"a": 0.5}, r"On average, a=off \(.*\) is worse; the other 3 changes are as good"),
+        (
+            "abcde",
+            {"a": 0.5, "b": 0.4},
+            r"On average, a=off \(.*\) and b=off \(.*\) are worse; the other 3 .* are as good",
+        ),
+        ("abc", {"a": 0.5}, r"On average, a=off \(.*\) is worse; b=off \(.*\) and c=off \(.*\) are as good"),
+        ("abc", {"a": 0.5, "b": 0.4}, r"On average, a=off \(.*\) and b=off \(.*\) are worse; c=off \(.*\) is as good"),
     ],
 )
-def test_averages_are_said_by_side(steps: Mapping[str, float], said: str) -> None:
+def test_averages_are_said_by_side(names: str, steps: Mapping[str, float], said: str) -> None:
     def truth(settings: Mapping[str, str], values: Mapping[str, Any]) -> float:
         return 3.0 + sum(step for name, step in steps.items() if settings[name] == "off")
 
-    found = read_effects(run({"kind": "grid", "seeds": 3}, ABC, truth, noise=0.01), "a_study")
+    found = read_effects(run({"kind": "grid", "seeds": 3}, on_off(*names), truth, noise=0.01), "a_study")
     assert found is not None
     assert re.fullmatch(rf"{said}( as keeping (it|them))?\.", average_sentence(found))

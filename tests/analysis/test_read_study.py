@@ -120,6 +120,19 @@ def points(*curve: tuple[int, float | None]) -> list[CurvePoint]:
     return [CurvePoint(step, 0.0, 0, 0.0, None, loss) for step, loss in curve]
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "change"),
+    [(110, 100, 0.1), (0, 100, -1.0), (110, 0, None), (None, 100, None), (110, None, None)],
+)
+def test_the_change_of_parameters_is_a_share_of_those_of_the_baseline(
+    ours: int | None, theirs: int | None, change: float | None
+) -> None:
+    made, counts = two_seeds(), {"baseline": theirs, "norm=none": ours}
+    variants = tuple(replace(one, parameters=counts.get(one.name, 1)) for one in made.record.variants)
+    made.record = replace(made.record, variants=variants)
+    assert row(read_study(made, "a_study"), "norm=none").parameter_change == change
+
+
 def test_first_at() -> None:
     curve = points((0, 8.0), (10, 4.0), (15, None), (20, 2.0), (30, 6.0), (40, 1.0))
     assert first_at(curve, 9.0) == 0.0

@@ -683,13 +683,14 @@ def test_a_verdict_that_is_undecided_everywhere_holds_nowhere() -> None:
     same = [cells for cells in answer.along.rows.values() if len({cell.verdict for cell in cells}) == 1]
     decided = [cells for cells in same if cells[0].verdict != "undecided"]
     assert len(same) > len(decided) > 0
-    assert answer.headline[0].startswith(f"{len(decided)} of 4 verdicts hold along context from 16 to 64")
+    hold = "holds" if len(decided) == 1 else "hold"
+    assert answer.headline[0].startswith(f"{len(decided)} of 4 verdicts {hold} along context from 16 to 64")
     for number in (MOST_ALONG, MOST_ALONG + 1):
         headline = answered(swept({f"part {one}": [-0.4] * 3 for one in range(number)}, [16, 32, 64])).headline
         assert sorted(said for said in headline if said.startswith("Part ")) == [
             f"Part {one}: better at every context, 16 to 64." for one in range(number) if number <= MOST_ALONG
         ]
-        assert headline[0].startswith(f"{number} of {number} verdicts hold") == (number > MOST_ALONG)
+        assert headline[0].startswith(f"All {number} verdicts hold") == (number > MOST_ALONG)
     turned = answered(swept({"one part": [0.5, 0.0, 0.103]}, [16, 32, 64]))
     assert turned.headline == ("One part: worse at context 16, as good at 32, undecided at 64.",)
 

@@ -310,7 +310,10 @@ def test_what_cannot_be_written_or_reported_is_reported(tmp_path: Path) -> None:
             write_report(read_findings(store(), "a_study"), "md", Path(name))
     with pytest.raises(AblateError, match=r"cannot be written.*Name a folder that you may write"):
         write_report(read_findings(store(), "a_study"), "csv", tmp_path / "file" / "folder")
-    with pytest.raises(NotFoundError, match=r"no results to report yet.*got 3 planned.*Run it with `ablate study`"):
+    with pytest.raises(
+        NotFoundError,
+        match=r"no results to report yet.*expected a trial that has ended.*got 3 planned.*Run it with `ablate study`",
+    ):
         read_findings(fake_store({"baseline": ({}, 1)}), "a_study")
 
 
