@@ -581,7 +581,7 @@ def test_where_tuning_alone_leaves_a_comparison_open_more_seeds_of_tuning_are_th
     assert norm.verdict is not None
     open_ = dataclasses.replace(norm.verdict, word="undecided", withheld="by its tuning seeds it may be 0.2 better")
     rows = (baseline, dataclasses.replace(norm, verdict=open_), skip)
-    for tune, twice in (({"seeds": 3}, 6), ({}, 2)):
+    for tune, twice in (({"seeds": 3}, 6), ({"seeds": 1}, 2)):
         record = dataclasses.replace(report.record, space={**report.record.space, "tune": tune})
         (step,) = answer_of(dataclasses.replace(report, record=record, variants=rows)).next
         assert step.purpose == f"`tune: {{seeds: {twice}}}` in the space may settle the norm"
