@@ -701,6 +701,7 @@ CASES: dict[str, Callable[[], FakeStore]] = {
     "failed_once": failed_once,
     "flat": lambda: store_of({"baseline": [3.0, 3.5, 2.5], "near=x": [3.03125, 3.53125, 2.53125]}),
     "ladder_timed": timed,
+    "ladder_worse": lambda: climbing(lambda compute: loss(compute / 3)),
     "ladder_open": lambda: climbing(lambda compute: loss(compute / 1.3), margin=loss(1e14 / 1.3) - loss(1e14)),
     "scheduled_later": scheduled_later,
     "growing": lambda: moving(lambda step: 0.0002 * step - 0.02),
