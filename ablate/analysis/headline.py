@@ -281,7 +281,7 @@ def _on_pair(effects: StudyEffects, row: EffectRow) -> str:
     """Whether the two settings of a pair interact, and how much they do together beyond the sum of both."""
     first, second = map(part_of, effects.titles[row.name].split(" × "))
     size = f"{_size(effects, row)} beyond the sum of both"
-    begin = first.replace("the ", "The ", 1) if first.startswith("the ") else first
+    begin = f"The {first[4:]}" if first.startswith("the ") else first
     removed, side = effects.removes(row) and not row.aliases, effects.side(row)
     if removed and side == "worse than the sum":
         return f"{begin} and {second} replace each other: without both it is worse than the sum says ({size})."
