@@ -267,6 +267,7 @@ def variants(app: AppTest) -> int:
 
 
 def test_the_number_of_variants_can_be_derived_and_a_question_has_lines(app: AppTest) -> None:
+    start_from(app, "recall")
     (names,) = (said for one in app.caption if "To be trained: " in (said := one.value.replace("\\", "")))
     assert len(names.split("; ")) == variants(app)
     assert any(one.label == "question" for one in app.text_area), "a long question is whole on a phone"
