@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ablate.analysis.fairness import Tuning
 from ablate.analysis.judging import Allowances, awaited_seeds, read_regrets, read_tails
-from ablate.analysis.runs import UNTIMED, VariantRuns, baselines_of, pairs_windows, values_of
+from ablate.analysis.runs import VariantRuns, baselines_of, pairs_windows, untimed, values_of
 from ablate.analysis.scaling import NO_AXIS_POINTS, AxisPoints
 from ablate.metrics import COSTS, INFERENCE, TIMED, why_absent
 from ablate.stats import Allowance, Direction, SeedPlan
@@ -106,15 +106,13 @@ class Results:
             owners = f"{' and '.join(without)} {'has' if len(without) == 1 else 'have'}"
             why = why_absent(metric)
             return f"{owners} no {metric}{why and ': '}{why}" if without and metric in self.known_metrics() else None
-        untimed = [name for name in names if name in self.runs and not self.values(name, metric)]
-        return self._untimed(metric, untimed) if untimed else None
+        lacking = [name for name in names if name in self.runs and not self.values(name, metric)]
+        return self._untimed(metric, lacking) if lacking else None
 
     def _untimed(self, metric: str, names: Sequence[str]) -> str:
         """That a timing lacks these variants, or all."""
-        why = UNTIMED.format(study=self.record.name)
-        if any(run.timed for run in self.runs.values()):
-            why = why.replace("no variant was", f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'} not")
-        return f"{metric} is not known: {why}"
+        lacking = names if any(run.timed for run in self.runs.values()) else ()
+        return f"{metric} is not known: {untimed(self.record.name, lacking)}"
 
     def _lacks(self, name: str, metric: str) -> bool:
         """Whether a variant has finished trials and none of them has a metric."""

@@ -38,10 +38,6 @@ from ablate.store.records import (
     VariantRecord,
 )
 
-UNTIMED = "no variant was timed; `ablate resume {study} --time` does"
-"""Why a quantity that is timed is not known."""
-
-
 Curve = Sequence[CurvePoint]
 
 
@@ -302,11 +298,17 @@ def _with_times(
     return found
 
 
+def untimed(study: str, names: Sequence[str] = ()) -> str:
+    """Why a quantity that is timed is not known, as a clause: the timing lacks these variants; without names, all."""
+    who = f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'} not" if names else "no variant was"
+    return f"{who} timed; `ablate resume {study} --time` does"
+
+
 def _why_untimed(name: str, run: VariantRuns, record: StudyRecord, devices: set[str]) -> str:
     """Why the seconds of a variant's training are not known, as a clause; empty if they are."""
     again = f"`ablate resume {record.name} --time` times them again"
     if not devices:
-        return UNTIMED.format(study=record.name)
+        return untimed(record.name)
     if len(devices) > 1:
         return f"variants were timed on {listed(sorted(devices))}, and seconds are compared on one device; {again}"
     if not run.rates:
