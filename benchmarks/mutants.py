@@ -110,7 +110,7 @@ class Mutant:
         return Path(self.file).parts[1]
 
     @property
-    def only_asserts(self) -> bool:
+    def changes_no_result(self) -> bool:
         """Whether no result differs: `zip` does not assert equal lengths, or a signature has `/` instead of `*`."""
         before, after = (re.sub(r"strict=(True|False)|\*\*\{\}|\s", "", line) for line in (self.before, self.after))
         return ("strict=" in self.before and before == after) or before.replace("*,", "/,", 1) == after
@@ -161,7 +161,7 @@ def draw(files: Iterable[str], size: int | None, seed: int, accepted: set[tuple[
         wanted = (
             one
             for one in made
-            if (one.before, one.after) not in accepted and "kill" not in one.before and not one.only_asserts
+            if (one.before, one.after) not in accepted and "kill" not in one.before and not one.changes_no_result
         )
         drawn += [one for _, one in zip(range(size // len(groups)) if size else count(), wanted, strict=False)]
     return drawn

@@ -58,8 +58,8 @@ def test_an_assertion_is_no_fault_and_what_stands_beside_it_is() -> None:
     code = "pairs = dict(zip(some, others, strict=True), more=2)"
     mutants = [mutant for make in places("ablate/stats/some.py", code) if (mutant := make()) is not None]
     signature = [one for make in places("ablate/stats/some.py", "def f(a, *, b): pass") if (one := make()) is not None]
-    assert [one.after for one in signature if not one.only_asserts] == []
-    assert {"".join(one.after.split()): one.only_asserts for one in mutants} == {
+    assert [one.after for one in signature if not one.changes_no_result] == []
+    assert {"".join(one.after.split()): one.changes_no_result for one in mutants} == {
         "pairs=dict(zip(some,others,strict=False),more=2)": True,
         "pairs=dict(zip(some,others,**{}),more=2)": True,
         "pairs=dict(zip(some,others,strict=True),more=3)": False,

@@ -556,7 +556,7 @@ def grid_lost(direction: str = "minimize") -> FakeStore:
 
 
 def grid_tuned() -> FakeStore:
-    """A grid of which each variant was tuned over two rates with two seeds, and the first is the better one."""
+    """A grid whose variants were each tuned over two learning rates with two seeds; the first rate is better."""
     made = designed("grid")
     grid = {"training.lr": [0.1, 0.2]}
     variants = tuple(replace(one, spec={"training": {"lr": 0.1}}) for one in made.record.variants)
