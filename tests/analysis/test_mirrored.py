@@ -78,7 +78,7 @@ def found(report: StudyReport) -> dict[str, object]:
         "verdicts": {row.name: row.verdict and row.verdict.word for row in report.variants},
         "bounds": {f"{name} {end}": getattr(of, end) for name, of in bounds.items() if of for end in ("low", "high")},
         "claims": {
-            claim.id: re.sub(r"-(?=\d)", "", claim.sentence)
+            claim.id: re.sub(r"(beats a \w+ \()-", r"\1", claim.sentence)
             for claim in report.answer.claims
             if claim.evidence.get("quantity") != report.metric or "over" in claim.evidence
         },
