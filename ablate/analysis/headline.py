@@ -74,8 +74,8 @@ def _sentences(
     report: StudyReport,
     detail: Detail,
 ) -> tuple[str, ...]:
-    if void := [line for line in trust if line.level == "void" and line.replaces_headline]:
-        return (f"No answer yet: {void[0].text}.",)
+    if void := next((line.text for line in trust if line.replaces_headline), ""):
+        return (f"No answer yet: {void}.",)
     if said := (*_effects(report), *_best(groups, report)):  # verdicts on single variants are below it
         return said
     if by_task := (*_on_tasks(groups, report),):
@@ -93,11 +93,11 @@ def _sentences(
     kept = {key: list(of) for key, of in rows.items() if not told}
     if smallest in first:  # it says what can go
         kept.pop("can go", None)
-    largest, smallest_sets = _nested(kept.get("can go", ()))[0], _nested(kept.get("must stay", ()))[1]
+    kept |= {"can go": _nested(kept.get("can go", ()))[0], "must stay": _nested(kept.get("must stay", ()))[1]}
     if report.climbs is not None:
-        rest = [*_on_largest_rung(kept | {"can go": largest, "must stay": smallest_sets}, report)]
+        rest = [*_on_largest_rung(kept, report)]
     else:
-        parts = [*_parts(largest, smallest_sets)]
+        parts = [*_parts(kept["can go"], kept["must stay"])]
         rest = [*parts, *_changes(kept, report, detail, alone=not parts)]
     if smallest and smallest not in first and report.climbs is None:
         rest.append(smallest)
@@ -157,7 +157,7 @@ def _selected(unproven: Sequence[AnswerRow], report: StudyReport) -> Iterator[st
     """The smallest block that results have selected, where a design looks for one and no fresh seeds confirm it yet."""
     sign = report.rule.sign
     fine = [row for row in unproven if row.difference is not None and sign * row.difference < report.margin]
-    if smallest := _smallest_of(fine):
+    if smallest := _smallest_of(fine, parts=True):
         yield f"Smallest model selected, not confirmed on fresh seeds: {named(smallest)}{_fewer(smallest)}."
 
 
@@ -175,7 +175,7 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
     (row,) = (row for row in report.variants if row.name == name)
     shown = next((shown for group in groups for shown in group.rows if shown.variant == name), None)
     words = named(shown) if shown else name
-    decimals, base = 3 if report.margin >= 1 else decimals_for(report.margin, ()) + 1, means.get(report.record.baseline)
+    decimals, base = decimals_for(report.margin, ()) + 1, means.get(report.record.baseline)
     beside = f" (baseline {fixed(base, decimals)})" if base is not None and shown else ""
     others = len(means) - (report.record.baseline in means)
     beside_baseline = " besides the baseline" * (others < len(means) and name != report.record.baseline)
@@ -302,7 +302,7 @@ def _pair_words(effects: StudyEffects, row: EffectRow) -> str:
         title = new_part(effects.titles[row.name])
         return f"removing {part_of(title)}" if title.startswith("no ") else title
     names = (new_part(effects.titles[name]).split(" × ") for name in (row.name, *row.aliases))
-    return ", or ".join(" with ".join(map(part_of, name)) if len(name) > 1 else name[0] for name in names)
+    return ", or ".join(" with ".join(map(part_of, name) if len(name) > 1 else name) for name in names)
 
 
 def part_of(title: str) -> str:
@@ -416,28 +416,23 @@ def _along(along: Along | None) -> Iterator[str]:
     if along is None:
         return
     budgets = along.axis == "training"
-    runs = {
-        words: [(word, list(of)) for word, of in groupby(_judged(along, words), key=lambda one: one[1])]
-        for words in along.rows
-    }
-    if len(runs) > MOST_ALONG:
-        holds = sum(
-            len(of) == 1 and of[0][0] not in ("undecided", "diverged") and len(of[0][1]) == len(along.places)
-            for of in runs.values()
-        )
+    if len(along.rows) > MOST_ALONG:
+        found = [{cell.verdict for cell in cells} for cells in along.rows.values()]
+        holds = sum(len(words) == 1 and words.isdisjoint(("", "undecided", "diverged")) for words in found)
         places = f"from {along.places[0]} to {along.places[-1]}"
-        if holds == len(runs):
+        if holds == len(found):
             yield f"All {holds} verdicts hold along {along.axis} {places}."
             return
-        hold = f"{holds} of {len(runs)} verdicts {'holds' if holds == 1 else 'hold'} along {along.axis} {places}"
+        hold = f"{holds} of {len(found)} verdicts {'holds' if holds == 1 else 'hold'} along {along.axis} {places}"
         yield f"{hold}; each other one changes or stays undecided."
         return
-    for words, verdicts in runs.items():
+    for words in along.rows:
+        verdicts = [(word, [*of]) for word, of in groupby(_judged(along, words), key=lambda one: one[1])]
         said = []
         for number, (word, at_places) in enumerate(verdicts):
             ends = dict.fromkeys((at_places[0][0], at_places[-1][0]))
             where = "" if number else f"{along.axis} "
-            whole = len(verdicts) == 1 and len(at_places) == len(along.places)
+            whole = len(at_places) == len(along.places)
             at = f"at every {'length' if budgets else along.axis}, " * whole + where * (not whole)
             said_word = in_answer(word) if budgets else OF_NAMES.get(word, word)
             said.append(f"{said_word} {'at ' * (not whole)}{at}{' to '.join(ends)}")
@@ -499,8 +494,8 @@ def named(row: AnswerRow) -> str:
 def cost_of(row: AnswerRow, report: StudyReport) -> str:
     """The bound on a variant in words: `at most 0.033 worse`."""
     assert row.bound is not None
-    size = row.bound_text.split()[-1].lstrip("+-")
-    worse = report.rule.sign * row.bound > 0
+    size = row.bound_text.partition(" ")[2].lstrip("+-")
+    worse = report.rule.sign * row.bound >= 0
     most = worse and row.verdict not in ("needed", "worse")
     return f"at {'most' if most else 'least'} {size} {'worse' if worse else 'better'}"
 
@@ -536,7 +531,7 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
         of = f" of {other}" if other else ""
         yield f"Ahead{of}: {_few(names)}."
     if len(good) == 1 or (good and alone):
-        said = good[0].words if len(good) == 1 else plural(len(good), noun)
+        said = listed(row.words for row in good) if len(good) == 1 else plural(len(good), noun)
         yield f"As good within {report.margin:g}: {said}."
     worse = _nested(rows.get("worse", ()))[1]
     if worse and (alone or (detail.worse and len(worse) <= MOST_NAMED)):
@@ -570,7 +565,7 @@ def _smallest(rows: Rows, report: StudyReport, detail: Detail) -> str:
     rest = f" It keeps {listed(keeps)}." if keeps else ""
     stay = rows.get("must stay", ())
     needed = [] if chooses else _needed_but_gone(smallest, stay, report.record)
-    needed = [f"that {needed[0].split()[-1]}"] if needed and len(stay) == 1 else needed
+    needed = [f"that {words.rpartition(' ')[2]}" for words in needed] if len(stay) == 1 else needed
     but = f" (without {listed(needed)})" if needed else ""
     cost = f", {cost_of(smallest, report)}" if detail.bounds else ""
     return f"Smallest that is as good: {named(smallest)}{but}{_fewer(smallest)}{cost}{proven}.{rest}"
@@ -579,7 +574,7 @@ def _smallest(rows: Rows, report: StudyReport, detail: Detail) -> str:
 def _needed_but_gone(smallest: AnswerRow, needed: Sequence[AnswerRow], record: StudyRecord) -> list[str]:
     """The parts that must stay if nothing else changes, and that a variant with further changes does without."""
     changed = changed_settings((row.variant for row in (smallest, *needed)), record)
-    return [row.label for row in needed if frozenset() < changed[row.variant] < changed[smallest.variant]]
+    return [row.words for row in needed if changed[row.variant] < changed[smallest.variant]]
 
 
 def _kept(smallest: AnswerRow, report: StudyReport) -> list[str]:
@@ -610,19 +605,20 @@ def past_the_confirmed(report: StudyReport) -> frozenset[str]:
     return frozenset(row.name for row in steps) - {row.name for row in holding}
 
 
-def _smallest_of(rows: Sequence[AnswerRow], *, parts: bool = True) -> AnswerRow | None:
+def _smallest_of(rows: Sequence[AnswerRow], *, parts: bool) -> AnswerRow | None:
     """The row with the fewest parameters, of several alike the first; None if none has fewer by `SMALLER`.
 
     Args:
         parts: Whether to take the one with the fewest parts where none has fewer parameters.
     """
-    smaller = [row for row in rows if (row.parameter_change or 0.0) <= -SMALLER]
+    smaller = [row for row in rows if _fewer(row)]
     if smaller or not parts:
         return min(smaller, key=lambda row: round(row.parameter_change or 0.0, 2), default=None)
     return max((row for row in rows if row.removed), key=lambda row: row.removed, default=None)
 
 
 def _fewer(row: AnswerRow) -> str:
+    """How many parameters fewer it has, as a clause; empty if not by `SMALLER`, or if that is not known."""
     if row.parameter_change is None or row.parameter_change > -SMALLER:
         return ""
     return f", {percent(abs(row.parameter_change)).lstrip('+').replace('%', ' %')} fewer parameters"

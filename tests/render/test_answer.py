@@ -7,7 +7,8 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 from xml.etree import ElementTree
 
@@ -20,9 +21,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ablate.analysis.answer import Answer, answer_of
-from ablate.analysis.answer_rows import AnswerRow, answer_sentence
+from ablate.analysis.answer_rows import AnswerGroup, AnswerRow, answer_sentence
 from ablate.analysis.columns import columns
-from ablate.analysis.headline import MOST_ALONG, MOST_NAMED
+from ablate.analysis.headline import MOST_ALONG, MOST_NAMED, _beats, headline
 from ablate.analysis.numbers import bound_text
 from ablate.analysis.study import read_study
 from ablate.analysis.why import why
@@ -144,6 +145,99 @@ def test_the_headline_names_what_can_go_and_what_must_stay() -> None:
     assert undecided.headline[0] == "No verdict yet: 4 seeds do not decide the comparison."
 
 
+@pytest.mark.parametrize(
+    ("effects", "said"),
+    [
+        ({"b": 0.0, "c and d": 0.02}, "One at a time, the b, or the c and d, can go."),
+        ({"b" * 21: 0.0, "c" * 30: 0.02}, f"One at a time, the {'b' * 21} or the {'c' * 30} can go."),
+        ({"b" * 22: 0.0, "c" * 30: 0.02}, "One at a time, 2 parts can go."),
+        ({"b and c": 0.9}, "The b and c must stay."),
+        ({"b": 0.0999, "c": 0.0999}, "No verdict yet: 4 seeds do not decide any of the 2 comparisons."),
+    ],
+)
+def test_parts_are_named_as_one_reads_them(effects: dict[str, float], said: str) -> None:
+    """Where their names are short enough, and apart from one another."""
+    assert answered(study(effects)).headline[0] == said
+
+
+def changed(groups: Sequence[AnswerGroup], change: Callable[[AnswerRow], AnswerRow]) -> list[AnswerGroup]:
+    return [dataclasses.replace(group, rows=tuple(map(change, group.rows))) for group in groups]
+
+
+def test_what_was_not_timed_is_told_apart_from_what_is_undecided() -> None:
+    made = study({"b": 0.0999, "c": 0.0999})
+    made.add("c=off", 3, state=TrialState.FAILED, reason="out of memory")
+    report, groups = read_study(made, "a_study"), answered(made).groups
+    for untimed, said in ("b", "4 seeds do not decide any of the 2 comparisons"), ("bc", "2 not timed"):
+        shown = changed(
+            groups,
+            lambda row, of=untimed: dataclasses.replace(row, bound_text="not timed" if row.variant[0] in of else ""),  # type: ignore[misc]
+        )
+        assert headline(shown, (), None, report) == (f"No verdict yet: {said}.",)
+
+
+@pytest.mark.parametrize("long", [("optimizer",), ("optimizer", "mixer")])
+def test_a_headline_says_less_as_soon_as_two_lines_of_80_columns_do_not_hold_it(long: tuple[str, ...]) -> None:
+    """First it leaves out bounds, then what is worse."""
+    made = study({"norm": 0.0, "mixer": -0.5, "optimizer": 0.4})
+    report = read_study(made, "a_study")
+    groups = changed(answered(made).groups, lambda row: dataclasses.replace(row, parameter_change=None))
+    first, seen = " ".join(headline(groups, (), None, report)), set()
+    for letters in range(130):
+        more, whole = " x" * (letters // 2) + "y" * (letters % 2), first
+        for name in long:
+            whole = whole.replace(f"new {name}", f"new {name}{more}")
+        forms = [whole, re.sub(r" \(.*?\)", "", whole), whole.partition(" Worse")[0]]
+        fitting = [form for form in forms if len(wrap(form, 80)) <= 2]
+        shown = changed(
+            groups,
+            lambda row, more=more: dataclasses.replace(row, words=row.words + more * row.words.endswith(long)),  # type: ignore[misc]
+        )
+        said = " ".join(headline(shown, (), None, report))
+        assert said == (fitting or forms[-1:])[0]
+        seen.add((forms.index(said), bool(fitting)))
+    assert seen == {(0, True), (1, True), (2, True), (2, "mixer" not in long)}
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([(-0.103, 1, 0.0), (-0.104, 1, 0.0)], "a, 10 % fewer parameters"),  # alike
+        ([(-0.2, 1, 0.1), (-0.1, 1, 0.05)], "b, 10 % fewer parameters"),  # the margin is too much
+        ([(None, 1, 0.0), (None, 2, 0.0)], "b"),
+        ([(None, 1, None), (0.0, 1, -0.1)], "b"),
+        ([(0.3, 1, 0.0), (0.0, 0, 0.0)], "a"),
+        ([(-0.01, 1, 0.0), (-0.009, 2, 0.0)], "a, 1.0 % fewer parameters"),
+        ([(-0.1, 1, None), (-0.1, 1, 0.2)], ""),
+    ],
+)
+def test_the_smallest_of_what_results_selected_is_named_while_nothing_is_confirmed(
+    rows: Sequence[tuple[float | None, int, float | None]], said: str, direction: str
+) -> None:
+    """Rows have a change of parameters, a number of removed parts, and how much worse they are."""
+    made = study({"skip": 0.9, "a": 0.0, "b": 0.0}, direction=direction)
+    report, answer = read_study(made, "a_study"), answered(made)
+    (of,) = [group for group in answer.groups if group.key == "can go"]
+    by_name = {row.variant: row for row in of.rows}
+    unproven = [
+        dataclasses.replace(
+            by_name[f"{name}=off"],
+            parameter_change=change,
+            removed=removed,
+            difference=None if worse is None else answer.worse * worse,
+        )
+        for name, (change, removed, worse) in zip("ab", rows, strict=True)
+    ]
+    groups = [group for group in answer.groups if group is not of]
+    groups.append(AnswerGroup("unproven", "", tuple(unproven)))
+    begin = "Smallest model selected, not confirmed on fresh seeds: without the "
+    assert headline(groups, (), None, report) == ("The skip must stay.", *([f"{begin}{said}."] if said else []))
+    confirmed = (report.variants[0], dataclasses.replace(report.variants[1], confirmed=(7, 8)), *report.variants[2:])
+    of_fresh = dataclasses.replace(report, variants=confirmed)
+    assert headline(groups, (), None, of_fresh) == ("The skip must stay.",)
+
+
 def test_the_headline_names_what_is_worse_with_its_bound_if_two_lines_hold_it() -> None:
     short = answered(study({"norm": 0.0, "optimizer": 0.4})).headline
     assert any(sentence.startswith("Worse: old optimizer → new optimizer (at least 0.3") for sentence in short)
@@ -198,21 +292,24 @@ def test_what_is_better_by_an_amount_that_is_not_shown_is_named_apart_from_what_
 
 
 def test_parts_of_a_set_that_can_go_are_not_counted_again_and_no_set_must_stay_if_some_of_it_can_go() -> None:
-    made = study({"b": 0.0, "b and d": 0.02, "b, c and d": 0.5, "skip": 0.9})
-    parts = {"b=off": "b", "b and d=off": "bd", "b, c and d=off": "bcd", "skip=off": "s"}
+    made = study({"b": 0.0, "b and d": 0.02, "b, c and d": 0.5, "b, c, d and e": 0.6, "skip": 0.9, "skip and e": 1.0})
+    parts = {"b=off": "b", "b and d=off": "bd", "b, c and d=off": "bcd", "b, c, d and e=off": "bcde"}
+    parts |= {"skip=off": "s", "skip and e=off": "se"}
     variants = tuple(
         dataclasses.replace(
-            one, spec=one.spec | {"model": {part: part not in parts.get(one.name, "") for part in "bcds"}}
+            one, spec=one.spec | {"model": {part: part not in parts.get(one.name, "") for part in "bcdes"}}
         )
         for one in made.record.variants
     )
     made.record = dataclasses.replace(made.record, variants=variants)
     answer = answered(made)
-    assert " ".join(answer.headline).startswith("The b and d can go; the skip must stay. Worse: without the b, c and d")
+    assert " ".join(answer.headline).startswith(
+        "The b and d can go; the skip must stay. Worse: without the b, c and d."
+    )
     assert {group.key: [row.label for row in group.rows] for group in answer.groups} == {
         "can go": ["the b", "the b and d"],
-        "must stay": ["the skip"],
-        "worse": ["without the b, c and d"],
+        "must stay": ["the skip", "the skip and e"],
+        "worse": ["without the b, c and d", "without the b, c, d and e"],
     }
     assert not any("removals" in step.purpose for step in answer.next), "one of the two removals includes the other"
 
@@ -253,6 +350,7 @@ def test_the_smallest_is_named_by_all_that_it_changes(settings: dict[str, Any], 
         ({"skip": 0}, "Smallest that is as good: SAS (without that skip), 10 % fewer"),
         ({"skip": 0, "scale": "none"}, "Smallest that is as good: SAS (without the scale and the skip), 10 % fewer"),
         ({"skip": 2}, "Smallest that is as good: SAS, 10 % fewer"),
+        ({}, "Smallest that is as good: SAS, 10 % fewer"),
     ],
 )
 def test_a_headline_says_that_the_smallest_is_without_what_must_stay(others: dict[str, Any], said: str) -> None:
@@ -686,11 +784,11 @@ def test_a_verdict_that_is_undecided_everywhere_holds_nowhere() -> None:
     hold = "holds" if len(decided) == 1 else "hold"
     assert answer.headline[0].startswith(f"{len(decided)} of 4 verdicts {hold} along context from 16 to 64")
     for number in (MOST_ALONG, MOST_ALONG + 1):
-        headline = answered(swept({f"part {one}": [-0.4] * 3 for one in range(number)}, [16, 32, 64])).headline
-        assert sorted(said for said in headline if said.startswith("Part ")) == [
-            f"Part {one}: better at every context, 16 to 64." for one in range(number) if number <= MOST_ALONG
-        ]
-        assert headline[0].startswith(f"All {number} verdicts hold") == (number > MOST_ALONG)
+        said = answered(swept({f"part {one}": [-0.4] * 3 for one in range(number)}, [16, 32, 64])).headline
+        if number == MOST_ALONG:
+            assert sorted(said) == [f"Part {one}: better at every context, 16 to 64." for one in range(number)]
+        else:
+            assert said[0] == f"All {number} verdicts hold along context from 16 to 64."
     turned = answered(swept({"one part": [0.5, 0.0, 0.103]}, [16, 32, 64]))
     assert turned.headline == ("One part: worse at context 16, as good at 32, undecided at 64.",)
 
@@ -802,6 +900,9 @@ def test_a_search_says_whether_its_best_point_beats_the_baseline_on_fresh_seeds(
         assert first == "No combination is shown to beat the baseline."
         both = f"The one chosen of 1, without the norm, has val_loss {own} on 4 fresh seeds, the baseline 2.500"
     assert re.fullmatch(rf"{both}: {said}\.", second), second
+    (row,) = answered(made).rows
+    level = dataclasses.replace(row, verdict="not worse", bound=0.0, bound_text="≤ 0")
+    assert _beats(level, report) == "as good, at most 0 worse"
 
 
 def test_a_comparison_whose_trials_are_missing_has_no_verdict_yet() -> None:
