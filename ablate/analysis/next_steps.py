@@ -12,6 +12,7 @@ from ablate.analysis.headline import number_of_pairs, shows_effects
 from ablate.analysis.ladder import next_rung
 from ablate.analysis.numbers import few, listed, new_part, plural
 from ablate.analysis.report import StudyReport
+from ablate.analysis.rows import VariantRow
 from ablate.analysis.sentences import advised_seeds
 from ablate.analysis.slices import factors_of
 from ablate.spec.paths import longer
@@ -162,6 +163,11 @@ def _other_combinations(report: StudyReport) -> int:
     return every - len(report.variants) if aliased and every <= MOST_COMBINATIONS else 0
 
 
+def _called(row: VariantRow) -> str:
+    """What a variant changes, in words, or its name."""
+    return new_part(row.change.words) or row.name
+
+
 def _is_open(effects: StudyEffects, row: EffectRow) -> bool:
     return effects.finding(row) == "undecided"
 
@@ -172,11 +178,11 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
         return
     most = math.inf if report.rule.relative else int(seeds.partition(":")[2]) - len(report.baseline.planned)
     undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
-    known = [(row, row.verdict.further_seeds, row.verdict.chance) for row in undecided if row.verdict is not None]
-    settled = [(row, further, chance or 0.0) for row, further, chance in known if further and further <= most]
+    known = [(row.verdict.further_seeds, row.verdict.chance) for row in undecided if row.verdict is not None]
+    settled = [(further, chance) for further, chance in known if further and further <= most]
     if not settled:
         return
-    further, chance = max(further for _, further, _ in settled), min(chance for _, _, chance in settled)
+    further, chances = max(further for further, _ in settled), [chance for _, chance in settled if chance is not None]
     trained = [row.seconds / len(row.finished) for row in (report.baseline, *undecided) if row.finished]
     seconds = further * sum(trained) if report.baseline.finished else None
     arguments = ("resume", report.record.name, "--seeds", seeds)
@@ -184,10 +190,13 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     which = f"{len(undecided)} comparisons are"
     what = "them" if len(settled) == len(undecided) else f"{len(settled)} of them"
     if len(undecided) == 1:
-        which, what = f"{new_part(undecided[0].change.words) or undecided[0].name} is", "it"
+        which, what = f"{listed(map(_called, undecided))} is", "it"
     more = plural(further, f"more {report.unit}")
     of = "" if report.rule.relative else f" of {'it' if len(undecided) == 1 else 'them'} and of the baseline"
-    purpose = f"{which} undecided: about {more}{of} would settle {what} with a chance of {in_percent(chance)}{each}"
+    likely = f"may settle {what}"
+    if len(chances) == len(settled):
+        likely = f"would settle {what} with a chance of {in_percent(min(chances))}{each}"
+    purpose = f"{which} undecided: about {more}{of} {likely}"
     yield NextStep(arguments, purpose, seconds)
 
 
@@ -205,7 +214,7 @@ def _further_looks(report: StudyReport) -> Iterator[NextStep]:
 def _further_tuning(report: StudyReport) -> Iterator[NextStep]:
     """More seeds of tuning where only the uncertain best value leaves a comparison undecided."""
     withheld = [row for row in report.variants if row.verdict is not None and "tuning seeds" in row.verdict.withheld]
-    if names := [new_part(row.change.words) or row.name for row in withheld]:
+    if names := [*map(_called, withheld)]:
         seeds = 2 * report.record.space["tune"]["seeds"]
         yield NextStep((), f"`tune: {{seeds: {seeds}}}` in the space may settle {few(names)}")
 
@@ -227,7 +236,7 @@ class _Open:
 
 def _open(report: StudyReport) -> _Open:
     compared = [
-        (row.verdict, row.difference, lost_its_pairs(row, report), new_part(row.change.words) or row.name)
+        (row.verdict, row.difference, lost_its_pairs(row, report), _called(row))
         for row in report.variants
         if row.verdict is not None
     ]
@@ -253,7 +262,7 @@ def _planned_seeds(report: StudyReport) -> Iterator[NextStep]:
     """
     left, planned, design = _open(report), len(report.baseline.planned), report.record.space.get("design", {})
     confirmed = [row for row in report.variants if row.confirmed]
-    fresh = {new_part(row.change.words) or row.name: len(row.confirmed) for row in confirmed}
+    fresh = {_called(row): len(row.confirmed) for row in confirmed}
     known = {name: further for name, further in left.of_seeds if further}
     enough = {name: further for name, further in known.items() if fresh.get(name, planned) + further <= LAST}
     swept = report.scaling is not None and report.scaling.is_swept
@@ -290,7 +299,7 @@ def _why_none(report: StudyReport) -> str:
     beyond = ", beyond any schedule" if scheduled else ""
     units = unit if each == ["1"] else f"{unit}s"
     if report.record.traits.finds_best and not needed:
-        return f"keep the baseline: to tell the chosen point from it, {each[0]} more {units} would be needed"
+        return f"keep the baseline: to tell the chosen point from it, {listed(each)} more {units} would be needed"
     many = plural(left.undecided, "undecided comparison")
     which = many if len(left.of_seeds) == left.undecided else f"{len(left.of_seeds)} of {many}"
     return f"{which} need{'s' * (len(left.of_seeds) == 1)} {listed(each)} more {units}{beyond}"
@@ -350,8 +359,7 @@ def _further_rung(report: StudyReport) -> Iterator[NextStep]:
     tuning = math.prod(map(len, tune["grid"].values())) * tune["seeds"] if tune else 0
     trained = math.fsum(row.seconds for row in report.variants) * (1 + tuning / seeds)
     what = "would decide" if rung.decides else "is needed before anything is extrapolated:"
-    times = f"{rung.times:.0f}" if rung.times >= 10 else f"{rung.times:.2g}"
-    purpose = f"a rung of {times} times the compute {what} {few(rung.variants)}"
+    purpose = f"a rung of {float(f'{rung.times:.2g}'):g} times the compute {what} {few(rung.variants)}"
     yield NextStep(("resume", report.record.name, "--rung", f"{rung.value:g}"), purpose, rung.times * trained)
 
 
@@ -364,8 +372,8 @@ def deciding_seeds(report: StudyReport) -> str:
     """
     undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
     if report.rule.relative:  # a schedule would follow the final loss
-        further = max((row.verdict.further_seeds or 0 for row in undecided if row.verdict is not None), default=0)
-        return str(len(report.baseline.planned) + further) if further else ""
+        needed = [row.verdict.further_seeds or 0 for row in undecided if row.verdict is not None]
+        return str(len(report.baseline.planned) + max(needed)) if any(needed) else ""
     swept = report.scaling is not None and report.scaling.is_swept
     if report.unit != "seed" or not report.record.traits.adds_seeds or swept:
         return ""

@@ -249,7 +249,7 @@ def read_overview(store: StudyReader, name: str) -> Overview:
     best = (min if report.direction == "minimize" else max)(means, key=means.__getitem__) if means else None
     past, answer = past_the_confirmed(report), answer_of(report)
     fine = [row for row in report.variants if row.verdict and row.verdict.is_acceptable and row.name not in past]
-    simplest = min([report.baseline, *fine], key=lambda row: row.parameters or 0)
+    simplest = min([report.baseline, *fine], key=lambda row: row.parameters or math.inf)
     return Overview(
         metric=report.metric,
         margin=report.margin,

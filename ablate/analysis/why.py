@@ -12,15 +12,14 @@ from typing import Literal
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import AnswerRow, compared_row, compared_rows
 from ablate.analysis.course import course_cell
-from ablate.analysis.next_steps import NextStep, next_steps
+from ablate.analysis.next_steps import NextStep
 from ablate.analysis.numbers import MISSING, decimals_for, fixed, interval_words, listed, percent, plural, with_interval
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.errors import ArgumentError
 from ablate.metrics import split_length
-from ablate.stats import Interval
+from ablate.stats import mean_interval
 from ablate.stats.bounds import at_least, at_most
-from ablate.store.records import TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +81,10 @@ def _by_seed(row: VariantRow, report: StudyReport) -> dict[int, float] | dict[st
 
 def _by_number(row: VariantRow, report: StudyReport) -> dict[int, float]:
     values = row.difference.values if row.difference is not None else ()
-    seeds = sorted(set(row.confirmed or row.finished))
-    if not row.confirmed:
-        seeds = sorted({*seeds} & {*report.baseline_of(row.name).finished})
-    elif row.awaits:  # which of the fresh seeds have ended is not known here
+    if row.confirmed and row.awaits:  # which of the fresh seeds have ended is not known here
         return {}
-    return dict(zip(seeds, values, strict=True)) if len(seeds) == len(values) else dict(enumerate(values))
+    seeds = {*row.confirmed} or {*row.finished} & {*report.baseline_of(row.name).finished}
+    return dict(zip(sorted(seeds), values, strict=True)) if len(seeds) == len(values) else dict(enumerate(values))
 
 
 def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answer) -> Iterator[tuple[str, str]]:
@@ -111,7 +108,7 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
             yield "jointly", f"{holds} jointly with {which} (Holm's procedure)"
     if row.course is not None:
         yield "course", f"{course_cell(row.course)} over the last third of training"
-    if lengths := dict(_lengths(row, report)):
+    if lengths := dict(_lengths(row, report, answer.decimals)):
         yield "lengths", "; ".join(f"{length} {values}" for length, values in lengths.items())
     if row.parameters is not None:
         change = percent(next(one for one in report.variants if one.name == row.name).parameter_change)
@@ -129,16 +126,15 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
         yield "changes if", turns
 
 
-def _lengths(row: VariantRow, report: StudyReport) -> Iterator[tuple[str, str]]:
+def _lengths(row: VariantRow, report: StudyReport, decimals: int) -> Iterator[tuple[str, str]]:
     """The metric of the objective at each length of `training.evaluate_at`, and that of the baseline; mostly none."""
     base, _ = split_length(report.metric)
     split = [(*split_length(name), name) for name in row.metrics]
+    write = partial(fixed, decimals=decimals)
     for length, name in sorted((length, name) for of, length, name in split if of == base and length is not None):
         cells = []
         for side in (row, report.baseline_of(row.name)):
-            shown = side.metrics.get(name, Interval(None, None, None, 0))
-            half = None if shown.low is None or shown.high is None else (shown.high - shown.low) / 2
-            write = partial(fixed, decimals=decimals_for(report.margin, [] if half is None else [half]))
+            shown = side.metrics.get(name) or mean_interval(())
             cells.append(" ".join(with_interval(shown.mean, shown.low, shown.high, write)))
         yield f"at {length}", f"{cells[0]} (baseline {cells[1]})"
 
@@ -196,7 +192,7 @@ def only_variant(report: StudyReport) -> str:
             expected=f"one of {listed(names)}" if names else None,
             remedy="Name one with --variant.",
         )
-    return names[0]
+    return names.pop()
 
 
 def gate(report: StudyReport, variant: str, asked: Asked) -> GateAnswer:
@@ -212,10 +208,8 @@ def gate(report: StudyReport, variant: str, asked: Asked) -> GateAnswer:
     void = _void(answer, {variant, report.baseline_of(variant).name})
     reason = void or row.verdict_cell
     passed: Passed = "undecided" if void else _passed(row, asked, report.margin)
-    left = report.progress.states
-    further = next_steps(report) if left[TrialState.WAITING] + left[TrialState.RUNNING] else answer.next
     word = row.verdict.word if row.verdict is not None else ""
-    steps = tuple(step for step in further if step.arguments) if passed == "undecided" else ()
+    steps = tuple(step for step in answer.next if step.arguments) if passed == "undecided" else ()
     return GateAnswer(variant, asked, passed, word, reason, steps)
 
 

@@ -20,6 +20,7 @@ from ablate.analysis.findings import read_findings
 from ablate.analysis.ideas import chance_warning, read_ideas
 from ablate.analysis.next_steps import deciding_seeds, study_arguments
 from ablate.analysis.report import StudyReport
+from ablate.analysis.rows import Divergence
 from ablate.analysis.status import read_overview
 from ablate.analysis.why import gate, only_variant
 from ablate.errors import ArgumentError, NotFoundError
@@ -65,6 +66,18 @@ def test_a_gate_follows_the_bounds(difference: float, not_worse: str, better: st
     assert gate(report, "a=x", "better").passed == better
 
 
+def test_a_bound_at_the_margin_leaves_a_gain_open_and_what_diverged_fails() -> None:
+    report = study(0.0)
+    baseline, row = report.variants
+    assert row.verdict is not None
+    assert row.verdict.bound is not None
+    for low, passed in ((-0.1, "undecided"), (-0.0999, "fails")):
+        at = replace(row.verdict, bound=replace(row.verdict.bound, low=low))
+        assert gate(replace(report, variants=(baseline, replace(row, verdict=at))), "a=x", "better").passed == passed
+    lost = replace(report, variants=(baseline, replace(row, verdict=None, diverged=(Divergence(0, 7, ""),))))
+    assert gate(lost, "a=x", "not worse").passed == "fails"
+
+
 def test_missing_trials_decide_nothing_and_the_command_that_trains_them_is_named() -> None:
     asked = gate(study(1.0, seeds=2), "a=x", "not worse")
     assert asked.passed == "undecided"
@@ -86,7 +99,7 @@ def test_a_variant_that_has_learnt_nothing_voids_its_own_gate_alone() -> None:
 
 def test_a_gate_asks_of_one_variant_that_is_there() -> None:
     several = study(0.0, names=("a=x", "b=y"))
-    with pytest.raises(ArgumentError, match="compares several variants; expected one of a=x and b=y"):
+    with pytest.raises(ArgumentError, match=r"several variants; expected one of a=x and b=y.*Name one with --var"):
         only_variant(several)
     with pytest.raises(NotFoundError, match=r"compares no variant 'c'.*expected one of .*; got 'c'"):
         gate(several, "c", "better")

@@ -14,9 +14,10 @@ from fake_store import fake_store
 
 from ablate.analysis import StudyReport, read_study
 from ablate.analysis.claims import ClaimVerdict, ClaimWord
+from ablate.analysis.fairness import Tuned, Tuning
 from ablate.analysis.next_steps import next_steps
 from ablate.analysis.scaling import Scalings
-from ablate.stats import summarise
+from ablate.stats import SeedSchedule, summarise
 from ablate.stats.schedule import LAST
 from ablate.stats.verdict import Word
 from ablate.store.records import JudgedRuns, TrialState
@@ -67,6 +68,41 @@ def along(axis: str) -> Turn:
     return lambda report: replace(report, scaling=Scalings(axis, (1.0, 2.0), ()))
 
 
+def left(waiting: int, running: int) -> Turn:
+    counts = {TrialState.WAITING: waiting, TrialState.RUNNING: running}
+    return lambda report: replace(
+        report, progress=replace(report.progress, states={**report.progress.states, **counts})
+    )
+
+
+def scheduled(report: StudyReport) -> StudyReport:
+    return replace(report, rule=replace(report.rule, schedule=SeedSchedule(2, 8)))
+
+
+def further(*seeds: int | None) -> Turn:
+    """How many more seeds may decide each comparison, and a chance that grows with it."""
+
+    def turned(report: StudyReport) -> StudyReport:
+        baseline, *others = report.variants
+        assert len(others) == len(seeds)
+        found = [
+            replace(row, verdict=row.verdict and replace(row.verdict, further_seeds=more, chance=more and more / 100))
+            for row, more in zip(others, seeds, strict=True)
+        ]
+        return replace(report, variants=(baseline, *found))
+
+    return turned
+
+
+def tuned(*values: dict[str, Any] | None) -> Turn:
+    tuning = Tuning({}, (), {str(number): Tuned(of, (), ()) for number, of in enumerate(values)})
+    return lambda report: replace(report, evidence=replace(report.evidence, tuning=tuning))
+
+
+def relative(report: StudyReport) -> StudyReport:
+    return replace(report, rule=replace(report.rule, relative=True))
+
+
 def windows(report: StudyReport) -> StudyReport:
     return replace(report, evidence=replace(report.evidence, windows=8))
 
@@ -92,10 +128,12 @@ def removals(*effects: float, noise: float = 0.003, seeds: int = 4, failed: int 
     return read_study(made, "a_study")
 
 
-def crossed(kind: str, noise: float = 0.2, seeds: int = 2) -> StudyReport:
-    design = {"kind": kind, "seeds": seeds} | ({"resolution": "IV"} if kind == "fractional" else {})
-    switches = on_off(*("abcd" if kind == "fractional" else "ab"))
-    made = run(design, switches, lambda settings, _: 3.0 + (settings["a"] == "off"), noise=noise)
+def crossed(kind: str, noise: float = 0.2, seeds: int = 2, names: str = "") -> StudyReport:
+    design = {"kind": kind, "seeds": seeds}
+    if kind == "fractional":
+        design |= {"resolution": "III" if names else "IV"}
+    switches = names or ("abcd" if kind == "fractional" else "ab")
+    made = run(design, on_off(*switches), lambda settings, _: 3.0 + (settings["a"] == "off"), noise=noise)
     return read_study(made, "a_study")
 
 
@@ -145,6 +183,60 @@ CASES: dict[str, tuple[Callable[[], StudyReport], tuple[str, ...], str, list[Tur
             windows, effects(chosen=True), effects(withheld="trials wait"), effects(main=(), interactions=()),
             pairs(aliases=("c=off:d=off",)),
         ],
+    ),
+    "narrower effects of looks": (
+        lambda: scheduled(crossed("grid")),
+        ("resume", "a_study", "--seeds", "4"),
+        "trains every combination with 2 more seeds, which narrows the intervals of 1 undecided change and 1 pair",
+        [lambda report: crossed("grid"), lambda report: scheduled(crossed("grid", seeds=1))],
+    ),
+    "intervals": (
+        lambda: crossed("grid", seeds=1),
+        ("resume", "a_study", "--seeds", "2"),
+        "trains every combination with 1 more seed, which gives intervals to 2 undecided changes and 1 pair",
+        [lambda report: crossed("grid")],
+    ),
+    "values of tuning": (
+        lambda: tuned({"lr": 1}, None)(removals(0.0)),
+        ("resume", "a_study"),
+        "tunes to the end, then trains the comparisons",
+        [tuned({"lr": 1}), left(1, 0)],
+    ),
+    "seeds beside a time to a target": (
+        lambda: relative(further(2, 5, None)(verdicts("undecided")(removals(0.0, 0.0, 0.0)))),
+        ("resume", "a_study", "--seeds", "9"),
+        "3 comparisons are undecided: about 5 more seeds would settle 2 of them with a chance of 0 % each",
+        [further(2, 4, None), further(None, None, None), verdicts("worse")],
+    ),
+    "a chance that is not known": (
+        lambda: relative(removals(0.2, seeds=1)),
+        ("resume", "a_study", "--seeds", "2"),
+        "the a is undecided: about 1 more seed may settle it",
+        [lambda report: relative(removals(0.2, seeds=2)), further(None)],
+    ),
+    "windows": (
+        lambda: windows(further(16, 9, 9)(verdicts("undecided")(removals(0.0, 0.0, 0.0)))),
+        (),
+        "3 undecided comparisons need 9 and 16 more windows",
+        [further(16, 9, None), verdicts("worse")],
+    ),
+    "most combinations": (
+        lambda: crossed("fractional", names="abcde"),
+        ("resume", "a_study", "--design", "grid"),
+        "trains the other 24 of 32 combinations, .*",
+        [lambda report: crossed("fractional", names="abcdef")],
+    ),
+    "missing trials": (
+        lambda: left(1, 1)(removals(0.0)),
+        ("resume", "a_study"),
+        "trains what is missing: 2 trials",
+        [left(0, 0)],
+    ),
+    "no point is known to be better": (
+        lambda: traits(finds_best=True)(removals(0.1, noise=0.05, seeds=6)),
+        (),
+        "keep the baseline: to tell the chosen point from it, over 100 more seeds would be needed",
+        [traits(finds_best=False), verdicts("worse")],
     ),
     "twice as many seeds": (
         lambda: crossed("grid", 0.5, LAST // 2),

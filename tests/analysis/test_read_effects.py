@@ -254,6 +254,7 @@ def test_effects_are_on_a_side_only_where_verdicts_would_be(
     sides = {row.name: found.side(row) for row in (*found.main, *found.interactions)}
     if open_to in ("nothing", "seeds added after results"):
         assert sides == {"a=off": "worse", "b=off": "as good", "a=off:b=off": "worse than the sum"}
+        assert read_overview(made, "a_study").verdicts == ("worse", "as good")
     else:
         assert set(sides.values()) == {"undecided"}
     drawn = draw_pairs(found, PAPER)

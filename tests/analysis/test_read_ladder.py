@@ -142,6 +142,12 @@ def test_a_removal_that_costs_nothing_holds_inside_the_margin() -> None:
     assert answer_of(read_study(made, "a_study")).headline[-1].endswith(" that compute: a=off is as good.")
 
 
+@pytest.mark.parametrize(("margin", "decimals"), [(0.05, 2), (0.1, 1), (1.0, 1)])
+def test_rungs_have_the_decimals_of_the_margin_and_one_at_least(margin: float, decimals: int) -> None:
+    (row,) = answer_of(read_study(studied(loss, margin=margin), "a_study")).scale
+    assert {len(shown) for shown in re.findall(r"[+-]\d+\.(\d+)", row.line)} == {decimals}
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

@@ -236,6 +236,8 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
     assert gate(report, "b=off", "not worse").passed == "fails"
     assert not any("a=off,b=off" in said and "Smallest that is as good" in said for said in answer_of(report).headline)
     assert read_overview(made, "a_study").simplest == "a=off", "removed alone, which was declared"
+    alone = "Smallest that is as good: a=off, 7.7 % fewer parameters, at most 0.0099 worse."
+    assert answer_of(report).headline[0] == alone, "no fresh seed was its own"
     path = read_path(made, "a_study")
     assert path is not None
     assert path.confirmed == ()

@@ -17,7 +17,15 @@ from scipy import stats
 from vega import marks, series
 
 from ablate.analysis.findings import read_findings
-from ablate.analysis.status import WorkerFailure, WorkerLoad, _seconds_left, read_workers, status_of
+from ablate.analysis.status import (
+    TrialLine,
+    WorkerFailure,
+    WorkerLoad,
+    _seconds_left,
+    list_trials,
+    read_workers,
+    status_of,
+)
 from ablate.analysis.study import read_study
 from ablate.render.as_json import study_json
 from ablate.render.figures import curves, draw
@@ -74,7 +82,8 @@ def test_a_study_that_has_just_begun_or_is_nearly_done_has_no_negative_time() ->
     """Counts are per second from the first on; a trial that runs may be further than the counts say."""
     (begun,) = status_of(active(replace(DRIVER, begin=AT))).studies
     assert (begun.trials_per_hour, begun.flops_per_second) == (5 * 3600, 5e15)
-    (done,) = status_of(active(replace(DRIVER, planned=42), running=(RUNNING,))).studies
+    untrained = replace(RUNNING, step=0, steps=0)
+    (done,) = status_of(active(replace(DRIVER, planned=42), running=(RUNNING, untrained))).studies
     assert (done.left, done.seconds_left) == (0, 0.0)
 
 
@@ -141,6 +150,7 @@ def test_trials_are_counted_where_they_ended_and_failures_are_reported() -> None
             started_at=NOON - timedelta(minutes=int(key[-1])),
             finished_at=None if key == "x/1" else datetime(2026, 1, 5, 9 - attempts, int(key[-1]), tzinfo=UTC),
         )
+    made.trial_records["x/2"] = replace(made.trial_records["x/2"], started_at=None)
     loads, failures = read_workers(made, made.record.name)
     assert [one for one in loads if one.host] == [
         WorkerLoad(
@@ -151,12 +161,26 @@ def test_trials_are_counted_where_they_ended_and_failures_are_reported() -> None
         ),
     ], "the busiest first; of one of b nobody knows when it ended"
     assert sum(one.trials for one in loads) == 6
+    assert (loads[2].host, loads[2].began_at) == ("", None)
     assert loads[1].tokens_per_second == pytest.approx(50.0)
+    assert replace(loads[0], seconds=0.5).tokens_per_second == 240.0
     assert replace(loads[0], seconds=0.0).tokens_per_second is replace(loads[0], tokens=0).tokens_per_second is None
     assert set(failures) == {
         WorkerFailure("baseline", 2, TrialState.FINISHED, 2, "b", ""),
         WorkerFailure("x", 1, TrialState.DIVERGED, 1, "b", "no"),
     }
+
+
+def test_trials_are_listed_in_the_order_of_the_design_those_that_wait_among_them() -> None:
+    made = fake_store({"baseline": ({}, 10), "x": ({}, 5)}, seeds=2)
+    made.add("x", 0, {"val_loss": 1.5})
+    made.add("baseline", 1, state=TrialState.DIVERGED)
+    states = (TrialState.WAITING, TrialState.FINISHED, TrialState.DIVERGED, TrialState.WAITING)
+    names = [(name, seed) for seed in range(2) for name in ("baseline", "x")]
+    assert list_trials(made, "a_study") == [
+        TrialLine(f"{name}/{seed}", name, seed, state, {"val_loss": 1.5} if number == 1 else {}, "val_loss")
+        for number, ((name, seed), state) in enumerate(zip(names, states, strict=True))
+    ]
 
 
 def study() -> FakeStore:

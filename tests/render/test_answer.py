@@ -865,6 +865,10 @@ def test_a_search_names_its_best_point_first_and_whether_fresh_seeds_confirm_it(
     first = answered(made).headline[0]
     assert first.startswith("Best of 2 combinations besides the baseline: without the norm, val_loss 2.")
     assert first.endswith("not confirmed on fresh seeds.")
+    report = read_study(made, "a_study")
+    baseline, norm, values = (dataclasses.replace(row, confirmed=(7, 8), beside=2.5) for row in report.variants)
+    fresh = dataclasses.replace(report, variants=(baseline, dataclasses.replace(norm, confirmed=()), values))
+    assert re.match(r"The one chosen of 2, without the values, has val_loss 2\.(69|70)", answer_of(fresh).headline[1])
     for seed in range(4):
         made.add("baseline", seed, state=TrialState.DIVERGED)
     assert answered(made).headline[0].startswith("Best of 2 combinations: without the norm, val_loss 2.")
