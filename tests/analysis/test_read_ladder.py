@@ -13,9 +13,10 @@ from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
-from ablate.analysis.answer_rows import outcome_words
+from ablate.analysis.answer_rows import AnswerGroup, outcome_words
 from ablate.analysis.changes import in_words
 from ablate.analysis.findings import read_findings
+from ablate.analysis.headline import headline
 from ablate.analysis.ladder import Climb, ScaleRow, climb_sentences, speedup_text
 from ablate.analysis.next_steps import NextStep, next_steps
 from ablate.analysis.numbers import fixed
@@ -120,6 +121,26 @@ def test_what_is_trained_and_what_is_extrapolated_are_told_apart() -> None:
     assert one.ladder.difference is not None
     assert f"<b>{fixed(one.ladder.difference.value, answer.decimals, sign=True)}</b>" in shown
     assert in_words("worse than baseline@rung=5", report.titles) == "worse than baseline at rung 5"
+
+
+@pytest.mark.parametrize(
+    ("key", "one", "two"),
+    [
+        ("better", "a is better", "a and b are better"),
+        ("can go", "a can go", "a and b can go, one at a time"),
+        ("ahead", "a is ahead", "a and b are ahead"),
+        ("as good", "a is as good", "a and b are as good"),
+        ("must stay", "a must stay", "a and b must stay"),
+        ("worse", "a is worse", "a and b are worse"),
+    ],
+)
+def test_a_headline_has_every_verdict_on_the_largest_models(key: Any, one: str, two: str) -> None:
+    report = read_study(studied(loss, margin=0.05), "a_study")
+    (row,) = answer_of(report).rows
+    for names, said in (("a", one), ("ab", two)):
+        rows = tuple(replace(row, variant=f"{name}=off@rung=5", words=name) for name in names)
+        first, *_ = headline((AnswerGroup(key, "", rows),), (), None, report)
+        assert first == f"On the largest models, 100 times the compute of the smallest: {said}."
 
 
 def test_a_gain_that_fades_vanishes_and_one_that_becomes_a_loss_turns() -> None:
