@@ -179,7 +179,8 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
     beside = f" (baseline {fixed(base, decimals)})" if base is not None and shown else ""
     others = len(means) - (report.record.baseline in means)
     beside_baseline = " besides the baseline" * (others < len(means) and name != report.record.baseline)
-    said = f"Best of {others if beside_baseline else len(means)} combinations{beside_baseline}: {words}"
+    number = others if beside_baseline else len(means)
+    said = f"Best of {plural(number, 'combination')}{beside_baseline}: {words}"
     if row.confirmed and row.awaits:
         yield f"{said}; {row.awaits.replace('seed', 'fresh seed')}."
     elif shown and shown.difference is not None and row.beside is not None:

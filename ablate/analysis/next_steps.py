@@ -372,8 +372,8 @@ def deciding_seeds(report: StudyReport) -> str:
     """
     undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
     if report.rule.relative:  # a schedule would follow the final loss
-        needed = [row.verdict.further_seeds or 0 for row in undecided if row.verdict is not None]
-        return str(len(report.baseline.planned) + max(needed)) if any(needed) else ""
+        needed = [more for row in undecided if row.verdict is not None and (more := row.verdict.further_seeds)]
+        return str(len(report.baseline.planned) + max(needed)) if needed else ""
     swept = report.scaling is not None and report.scaling.is_swept
     if report.unit != "seed" or not report.record.traits.adds_seeds or swept:
         return ""

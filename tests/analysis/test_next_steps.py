@@ -86,7 +86,7 @@ def further(*seeds: int | None) -> Turn:
         baseline, *others = report.variants
         assert len(others) == len(seeds)
         found = [
-            replace(row, verdict=row.verdict and replace(row.verdict, further_seeds=more, chance=more and more / 100))
+            replace(row, verdict=row.verdict and replace(row.verdict, further_seeds=more, chance=more and more / 10))
             for row, more in zip(others, seeds, strict=True)
         ]
         return replace(report, variants=(baseline, *found))
@@ -205,7 +205,7 @@ CASES: dict[str, tuple[Callable[[], StudyReport], tuple[str, ...], str, list[Tur
     "seeds beside a time to a target": (
         lambda: relative(further(2, 5, None)(verdicts("undecided")(removals(0.0, 0.0, 0.0)))),
         ("resume", "a_study", "--seeds", "9"),
-        "3 comparisons are undecided: about 5 more seeds would settle 2 of them with a chance of 0 % each",
+        "3 comparisons are undecided: about 5 more seeds would settle 2 of them with a chance of 20 % each",
         [further(2, 4, None), further(None, None, None), verdicts("worse")],
     ),
     "a chance that is not known": (

@@ -898,7 +898,7 @@ def test_a_search_says_whether_its_best_point_beats_the_baseline_on_fresh_seeds(
     first, second = answer_of(dataclasses.replace(report, variants=(baseline, fresh))).headline
     own = f"{2.5 + found.difference.difference:.3f}"
     if effect < 0:
-        assert first == "Best of 1 combinations besides the baseline: without the norm."
+        assert first == "Best of 1 combination besides the baseline: without the norm."
         both = f"On 4 fresh seeds its val_loss is {own}, the baseline's 2.500"
     else:
         assert first == "No combination is shown to beat the baseline."
