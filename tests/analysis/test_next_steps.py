@@ -272,6 +272,18 @@ CASES: dict[str, tuple[Callable[[], StudyReport], tuple[str, ...], str, list[Tur
         r"\d+ more seeds may settle the a",
         [judged, windows, traits(adds_seeds=True), verdicts("worse")],
     ),
+    "as many seeds as a study may have": (
+        lambda: traits(adds_seeds=False)(further(LAST - 4)(verdicts("undecided")(removals(0.0)))),
+        (),
+        f"{LAST - 4} more seeds may settle the a",
+        [further(LAST - 3), further(None)],
+    ),
+    "the last seed of a schedule": (
+        lambda: traits(adds_seeds=True)(further(30, 42)(verdicts("undecided")(removals(0.0, 0.0)))),
+        ("resume", "a_study", "--seeds", "4:46"),
+        "2 comparisons are undecided: about 42 more seeds of them and of the baseline would settle them with .* each",
+        [further(30, 43), further(30, 41), further(None, None)],
+    ),
     "seeds beyond a schedule": (
         lambda: removals(0.0, noise=0.14, seeds=2),
         (),
@@ -340,14 +352,3 @@ def test_a_step_is_offered_where_all_of_its_conditions_hold_and_nowhere_else(nam
     report = made()
     assert offered(report), next_steps(report)
     assert [number for number, turn in enumerate(turns) if offered(turn(report))] == []
-
-
-def test_no_more_seeds_are_advised_than_a_study_may_have() -> None:
-    seen = set()
-    for noise in range(150, 230):
-        report = traits(adds_seeds=False)(removals(0.2, noise=noise / 1000))
-        (verdict,) = (row.verdict for row in report.variants if row.verdict is not None)
-        further = verdict.further_seeds or LAST
-        assert any(step.field == f"seeds: {4 + further}" for step in next_steps(report)) == (4 + further <= LAST)
-        seen.add(4 + further - LAST)
-    assert {0, 1} <= seen, seen
