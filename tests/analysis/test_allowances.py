@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from datetime import timedelta
@@ -305,3 +306,19 @@ def test_a_value_that_may_not_be_the_best_widens_the_side_that_it_flatters(regre
     assert (found.low, found.high) == (regret, 0.0)
     found = Allowances("base", regret={"tuned": regret}).versus("other", "tuned")
     assert (found.low, found.high) == (0.0, regret)
+
+
+def test_the_course_of_a_swept_variant_ends_with_the_verdict_at_its_value() -> None:
+    """Also where a few seeds end far worse: a tail above does not endanger the lower bound that decides."""
+    ends = [f"@model.heads={heads}" for heads in (1, 2)]
+    made = fake_store({name + end: ({}, 10) for end in ends for name in ("baseline", *"abcd")}, 6, margin=MARGIN)
+    design = {"kind": "sweep", "path": "model.heads", "values": [1, 2], "seeds": 6}
+    made.record = replace(made.record, space={"design": design})
+    for place, (name, seed) in enumerate(itertools.product(("baseline", *"abcd"), range(6))):
+        worse = 0.0 if name == "baseline" else 0.2 + 0.5 * (seed == "abcd".index(name)) + 0.004 * (-1) ** place
+        for end in ends:
+            curve = [(step, 3.0 + seed / 50 + worse) for step in range(1, 10)]
+            made.add(name + end, seed, {"val_loss": curve[-1][1]}, curve=curve)
+    rows = [row for row in read_study(made, "a_study").variants if row.verdict is not None]
+    assert [row.verdict_word for row in rows] == ["needed"] * 8
+    assert [row.course.points[-1].word for row in rows if row.course] == ["needed"] * 8

@@ -12,13 +12,16 @@ from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, VariantRow, read_study
 from ablate.analysis.columns import columns
-from ablate.analysis.runs import pairs_windows
+from ablate.analysis.runs import VariantRuns, pairs_windows
+from ablate.analysis.study import _metrics
 from ablate.analysis.times import first_at
 from ablate.errors import NotFoundError
 from ablate.render.as_json import study_json
+from ablate.roles import TrialRole
 from ablate.spec.code import timed_identity
+from ablate.stats import Interval
 from ablate.stats.further import in_percent
-from ablate.store.records import CurvePoint, TrialState
+from ablate.store.records import CurvePoint, PlannedTrial, TrialState
 
 VARIANTS = {"baseline": ({"norm": "rms"}, 1000), "norm=none": ({"norm": "none"}, 900)}
 T_95_TWO_SIDED_DF_1, T_95_ONE_SIDED_DF_1 = 12.7062, 6.3138  # from printed tables
@@ -292,9 +295,67 @@ def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it()
     )
 
 
-def test_an_unknown_study_is_not_found() -> None:
-    with pytest.raises(NotFoundError):
-        read_study(two_seeds(), "another")
+@pytest.mark.parametrize("name", ["another", "a_study"])
+def test_an_unknown_study_and_one_without_its_baseline_are_not_found(name: str) -> None:
+    made = two_seeds()
+    made.record = replace(made.record, variants=made.record.variants[1:])
+    with pytest.raises(NotFoundError) as raised:
+        read_study(made, name)
+    assert name == "another" or str(raised.value) == (
+        "study 'a_study': this study has no variants: its command was killed before it wrote any, or they were lost. "
+        "Run `ablate study FILE` again. `ablate check-store` says whether the store is damaged."
+    )
+
+
+def test_a_cost_has_an_interval_only_where_it_differs_and_is_not_shown_of_what_was_ended_early() -> None:
+    made = fake_store({name: ({}, 10) for name in ("baseline", "a=x", "b=x", "c=x")}, seeds=3)
+    made.record = replace(made.record, space={"columns": ["flops", "val_loss"]})
+    for seed, flops in enumerate((1e9, 2e9, 6e9)):
+        made.add("baseline", seed, {"val_loss": 3.0}, flops=1e9)
+        made.add("a=x", seed, {"val_loss": 3.0}, flops=flops)
+        made.add("b=x", seed, {"val_loss": 3.0}, flops=1e9, state=TrialState.PRUNED if seed else TrialState.FINISHED)
+    costs = {row.name: row.metrics.get("flops") for row in read_study(made, "a_study").variants}
+    half = 4.302653 * np.std([1e9, 2e9, 6e9], ddof=1) / math.sqrt(3)  # t at 97.5 % for 2 degrees of freedom
+    ends = map(pytest.approx, (3e9, 3e9 - half, 3e9 + half))
+    assert costs == {"baseline": Interval(1e9, None, None, 3), "a=x": Interval(*ends, 3), "b=x": None, "c=x": None}
+
+
+def test_the_interval_of_a_metric_is_over_windows_where_it_is_their_mean() -> None:
+    """Within a thousandth, as windows are kept in single precision; the metrics are in the order of their names."""
+    ends = {"val_loss": 3.0015, "val_bits": 3.006, "val_accuracy": 0.5, "val_perplexity": math.inf, "train_loss": 2.5}
+    windows = {"val_loss": {0: 2.9, 1: 3.1}, "val_bits": {0: 2.9, 1: 3.1}}
+    made = two_seeds()
+    made.add("baseline", 0, ends)
+    found = _metrics(VariantRuns({}, {0: made.trial_records["baseline/0"]}, {}, {}, windows=windows))
+    half = 0.1 * T_95_TWO_SIDED_DF_1
+    assert [*found.items()] == [
+        ("train_loss", Interval(2.5, None, None, 1)),
+        ("val_accuracy", Interval(0.5, None, None, 1)),
+        ("val_bits", Interval(3.006, None, None, 1)),
+        ("val_loss", Interval(*(pytest.approx(3.0 + end, abs=1e-4) for end in (0.0, -half, half)), 2)),
+        ("val_perplexity", Interval(None, None, None, 1)),
+    ]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_chosen_variant_is_judged_by_the_fresh_seeds_alone_and_by_what_failed_among_them(lost: bool) -> None:
+    """Beside it stands the mean of the baseline over the fresh seeds that both have."""
+    made = two_seeds()
+    fresh = tuple(PlannedTrial(f"{name}/{seed}", name, seed, TrialRole.CONFIRMATION)
+                  for name in VARIANTS for seed in (70, 71, 72, 73))  # fmt: skip
+    variants = (made.record.variants[0], replace(made.record.variants[1], chosen=True))
+    made.record = replace(made.record, confirm_trials=fresh, variants=variants)
+    for seed, (theirs, ours) in {70: (3.0, 2.0), 71: (3.5, 2.51), 72: (4.0, 3.01), 73: (4.75, 3.74)}.items():
+        made.add("baseline", seed, {"val_loss": theirs})
+        made.add("norm=none", seed, {"val_loss": ours})
+    if lost:
+        made.add("norm=none", 72, state=TrialState.FAILED)
+    found = row(read_study(made, "a_study"), "norm=none")
+    assert (found.finished, found.confirmed, found.chosen) == ((0, 1), (70, 71, 72, 73), False)
+    assert found.beside == pytest.approx(3.75 if lost else 3.8125)
+    said = "undecided: 1 trial of norm=none failed, and the result is unknown; run the study again"
+    assert found.verdict is not None
+    assert found.verdict.sentence == (said if lost else "better by at least 0.98")
 
 
 def test_a_timing_beside_a_baseline_of_other_code_is_not_shown() -> None:
