@@ -16,17 +16,19 @@ from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.judging import (
     Allowances,
     _worse,
+    awaited_seeds,
     deciding_bounds,
     read_allowances,
     read_regrets,
     tail_words,
+    withheld,
     worst_results,
 )
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import VariantRuns, read_runs, seed_schedule
 from ablate.analysis.study import read_study
 from ablate.analysis.warnings import assumption
-from ablate.stats import Bounds, ExtendedSeeds, SeedSchedule, Verdict
+from ablate.stats import Allowance, Bounds, ExtendedSeeds, SeedSchedule, Verdict
 from ablate.stats.calibrate import rate
 from ablate.stats.hidden_noise import Tails
 from ablate.store.records import Declaration, JudgedRuns, TrialState
@@ -81,7 +83,8 @@ def test_a_baseline_that_lost_seeds_makes_nothing_needed() -> None:
 
 def test_the_worst_case_of_a_failed_seed_may_allow_it() -> None:
     made = study({seed: 0.001 * (seed % 3) for seed in range(40)}, 40, {"norm=none": 1})
-    made.record = replace(made.record, trivial={"uniform": {"val_loss": 3.2}})  # at the worst 0.2 worse at one seed
+    trivial = {name: {"val_loss": value} for name, value in (("trigram", 3.1), ("bigram", 3.15), ("uniform", 3.2))}
+    made.record = replace(made.record, trivial=trivial)  # at the worst 0.2 worse at one seed
     found = variant(made).verdict
     assert found is not None
     assert found.word == "not needed"
@@ -259,7 +262,7 @@ def test_a_tail_is_described_by_its_side_and_whether_it_has_a_bound(skewness: fl
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_worst_that_a_failed_trial_may_be_is_the_trivial_baseline(sign: float) -> None:
     """Beside the baseline at that seed, or beside its best seed where it has none there."""
-    runs = VariantRuns({}, {}, {}, {}, failed=dict.fromkeys((9, 7, 5)))  # type: ignore[arg-type]
+    runs = VariantRuns({}, {}, {}, {}, failed=dict.fromkeys((5, 7, 9)))  # type: ignore[arg-type]
     values, baseline = ({seed: sign * loss for seed, loss in of.items()} for of in (
         {6: 3.0, 8: 3.4}, {9: 3.2, 8: 2.9, 7: 3.1},
     ))  # fmt: skip
@@ -299,13 +302,119 @@ def test_tails_are_those_of_paired_differences_of_the_variants_that_are_compared
     assert found == (expected if paired is None else expected[: len(paired) - 1] if paired else [])
 
 
-@pytest.mark.parametrize("regret", [0.0, 0.01, 0.5, 3.0])
-def test_a_value_that_may_not_be_the_best_widens_the_side_that_it_flatters(regret: float) -> None:
+CHOICE = "by its tuning seeds {} may be up to {} better at another value; tune with more seeds"
+
+
+@pytest.mark.parametrize(("regret", "shown"), [(0.0, ""), (0.01, "0.01"), (0.5, "0.5"), (3.0, "3"), (0.996, "1")])
+def test_a_value_that_may_not_be_the_best_widens_the_side_that_it_flatters(regret: float, shown: str) -> None:
     """What a tuned variant may still gain bounds how much worse it is from below, and what its rival may from above."""
-    found = Allowances("base", regret={"tuned": regret}).versus("tuned", "base")
-    assert (found.low, found.high) == (regret, 0.0)
-    found = Allowances("base", regret={"tuned": regret}).versus("other", "tuned")
-    assert (found.low, found.high) == (0.0, regret)
+    found, whys = Allowances("base", regret={"tuned": regret, "base": regret}), [CHOICE.format(name, shown)
+                                                              for name in ("tuned", "the baseline")]  # fmt: skip
+    own, theirs = ((why,) if regret else () for why in whys)
+    assert found.versus("tuned", "other") == Allowance(low=regret, why_low=own)
+    assert found.versus("other", "tuned") == Allowance(high=regret, why_high=own)
+    assert found.versus("tuned", "base") == Allowance(regret, regret, why_low=own, why_high=theirs)
+
+
+@pytest.mark.parametrize("reads", [{"failed": {"a": 1, "base": 2}}, {"censored": {"a": 1, "base": 2}}], ids=str)
+def test_what_is_not_known_of_a_variant_leaves_it_unbounded_from_above(reads: dict[str, dict[str, int]]) -> None:
+    """And what is not known of its rival from below; failed trials of the variant alone may be counted otherwise."""
+    ours, theirs = (
+        f"{count} {noun}{'s' if count > 1 else ''} of {name} {said}"
+        for count, name in ((1, "a"), (2, "the baseline"))
+        for noun, said in (
+            [("trial", f"failed, and the {'results are' if count > 1 else 'result is'} unknown; run the study again")]
+            if "failed" in reads
+            else [("run", "never reached the target, and the true values are worse")]
+        )
+    )
+    found, above, below = Allowances("base", **reads), Allowance(high=math.inf, why_high=(ours,)), Allowance(
+        low=math.inf, why_low=(theirs,)
+    )  # fmt: skip
+    assert found.versus("a", "b") == above
+    assert found.versus("b", "base") == below
+    assert found.versus("a", "base") == above + below
+    assert found.versus("a", "base", failed=False) == (below if "failed" in reads else above + below)
+    assert found.versus("b", "c") == Allowance()
+
+
+@pytest.mark.parametrize("at_looks", [False, True])
+def test_a_tail_endangers_the_side_of_the_variant_and_both_sides_of_two_variants(at_looks: bool) -> None:
+    """At looks the last tail is told of those that endanger a side."""
+    last, first = Tails(0.5, 0.1, 8, low=False, high=True), Tails(-0.4, 0.1, 8, low=True, high=False)
+    seen = {3: first, 4: last, 5: None} if at_looks else {}
+    whole = None if at_looks else last
+    found, why = Allowances("base", tails=whole, tails_at=seen), (tail_words(last),)
+    told = (tail_words(first),) if at_looks else ()
+    assert found.versus("a", "base") == Allowance(tails=whole, why_low=told, why_high=why, tails_at=seen)
+    turned = {n: tails and tails.turned() for n, tails in seen.items()}
+    other = Allowance(tails=whole and whole.turned(), why_low=why, why_high=told, tails_at=turned)
+    assert found.versus("base", "a") == other
+    both = {n: tails and tails.both() for n, tails in seen.items()}
+    other = Allowance(tails=whole and whole.both(), why_low=why, why_high=why, tails_at=both)
+    assert found.versus("a", "b") == other
+    assert Allowances("base", tails_at={3: None}).versus("a", "base") == Allowance()
+
+
+FIVE, SIX = dict.fromkeys(range(5), TrialState.FINISHED), {5: TrialState.WAITING}
+LATER = SeedSchedule(3, 8)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "states", "unplanned", "said"),
+    [
+        (None, [FIVE, FIVE], (0, 0), ""),
+        (None, [FIVE, {}], (0, 0), "not planned yet"),
+        (LATER, [FIVE, {}], (0, 0), "not planned yet"),
+        (None, [FIVE | SIX, FIVE | SIX], (0, 0), "5 of 6 seeds have ended"),
+        (None, [FIVE | SIX, FIVE | {5: TrialState.PRUNED}], (0, 0), "5 of 6 seeds have ended"),
+        (None, [FIVE | SIX, FIVE], (0, 0), ""),
+        (None, [{0: TrialState.RUNNING}, FIVE], (0, 0), "0 of 1 seed have ended"),
+        (None, [{0: TrialState.FAILED} | SIX, FIVE | SIX], (0, 0), "1 of 2 seeds has ended"),
+        (None, [FIVE, FIVE], (0, 2), "5 of 7 seeds have ended, and its design asked for no others"),
+        (None, [FIVE | SIX, FIVE | SIX], (2, 1), "5 of 8 seeds have ended"),
+        (LATER, [FIVE | SIX, FIVE | SIX], (0, 0), ""),
+        (ExtendedSeeds((3, 6)), [FIVE | SIX, FIVE | SIX], (0, 0), "5 of 6 seeds have ended"),
+        (ExtendedSeeds((3, LATER, 9)), [FIVE | SIX, FIVE | SIX], (0, 0), "5 of 6 seeds have ended"),
+        (ExtendedSeeds((3, 5, LATER)), [FIVE | SIX, FIVE | SIX], (0, 0), ""),
+    ],
+)
+def test_a_comparison_waits_for_the_seeds_that_both_sides_have_planned(
+    schedule: Any, states: list[dict[int, TrialState]], unplanned: tuple[int, int], said: str
+) -> None:
+    sides = [VariantRuns(of, {}, {}, {}, unplanned=more) for of, more in zip(states, unplanned, strict=True)]
+    assert awaited_seeds(schedule, *sides) == awaited_seeds(schedule, *reversed(sides)) == said
+
+
+def test_a_withheld_verdict_keeps_its_bounds_and_asks_for_no_seeds() -> None:
+    bound = Bounds(0.1, 0.0, 0.2, 3)
+    verdict = Verdict("undecided", "undecided: near", 4, 0.1, 0.2, "", bound, 0.3, 0.5)
+    assert withheld(verdict, "why") == Verdict("undecided", "undecided: why", None, 0.1, 0.2, "why", bound, 0.3)
+    assert withheld(replace(verdict, word="diverged"), "why") == replace(verdict, word="diverged")
+
+
+@pytest.mark.parametrize("lost", [TrialState.FAILED, TrialState.DIVERGED])
+def test_while_seeds_are_missing_a_verdict_tells_nothing_else(lost: TrialState) -> None:
+    """Neither what failed, nor how many seeds would decide; with a schedule it looks at the pairs before them."""
+    near = {0: 0.0, 1: 0.06, 2: 0.02, 3: 0.05, 4: 0.03, 5: 0.02}
+    waits = declared(study(near, 6), 3, 6)
+    del waits.trial_records["norm=none/4"]
+    found = variant(waits).verdict
+    assert found is not None
+    assert found.bound is not None, "three seeds were declared first"
+    assert found == Verdict("undecided", "undecided: 5 of 6 seeds have ended", None, found.p_needed, found.p_not_needed,
+                            bound=found.bound, p_better=found.p_better)  # fmt: skip
+    waits.add("norm=none", 0, state=TrialState.FAILED)
+    found = variant(waits).verdict
+    assert found is not None
+    assert (found.sentence, found.withheld) == ("undecided: 5 of 6 seeds have ended", "")
+    looks = declared(study(dict.fromkeys(range(6), 0.5) | {2: 0.51}, 6), {"start": 3, "max": 8})
+    looks.add("baseline", 0, state=lost)
+    del looks.trial_records["norm=none/5"]
+    found = variant(looks).verdict
+    assert found is not None
+    assert found.sentence.startswith("undecided: ")
+    assert variant(looks).awaits == ""
 
 
 def test_the_course_of_a_swept_variant_ends_with_the_verdict_at_its_value() -> None:
