@@ -308,34 +308,29 @@ CHOICE = "by its tuning seeds {} may be up to {} better at another value; tune w
 @pytest.mark.parametrize(("regret", "shown"), [(0.0, ""), (0.01, "0.01"), (0.5, "0.5"), (3.0, "3"), (0.996, "1")])
 def test_a_value_that_may_not_be_the_best_widens_the_side_that_it_flatters(regret: float, shown: str) -> None:
     """What a tuned variant may still gain bounds how much worse it is from below, and what its rival may from above."""
-    found, whys = Allowances("base", regret={"tuned": regret, "base": regret}), [CHOICE.format(name, shown)
-                                                              for name in ("tuned", "the baseline")]  # fmt: skip
-    own, theirs = ((why,) if regret else () for why in whys)
+    found = Allowances("base", regret={"tuned": regret, "base": regret})
+    own, theirs = ((CHOICE.format(name, shown),) if shown else () for name in ("tuned", "the baseline"))
     assert found.versus("tuned", "other") == Allowance(low=regret, why_low=own)
     assert found.versus("other", "tuned") == Allowance(high=regret, why_high=own)
     assert found.versus("tuned", "base") == Allowance(regret, regret, why_low=own, why_high=theirs)
 
 
-@pytest.mark.parametrize("reads", [{"failed": {"a": 1, "base": 2}}, {"censored": {"a": 1, "base": 2}}], ids=str)
-def test_what_is_not_known_of_a_variant_leaves_it_unbounded_from_above(reads: dict[str, dict[str, int]]) -> None:
+@pytest.mark.parametrize(
+    ("reason", "ours", "theirs"),
+    [
+        ("failed", "1 trial of a failed, and the result is unknown; run the study again",
+         "2 trials of the baseline failed, and the results are unknown; run the study again"),
+        ("censored", "1 run of a never reached the target, and the true values are worse",
+         "2 runs of the baseline never reached the target, and the true values are worse"),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_of_a_variant_leaves_it_unbounded_from_above(reason: str, ours: str, theirs: str) -> None:
     """And what is not known of its rival from below; failed trials of the variant alone may be counted otherwise."""
-    ours, theirs = (
-        f"{count} {noun}{'s' if count > 1 else ''} of {name} {said}"
-        for count, name in ((1, "a"), (2, "the baseline"))
-        for noun, said in (
-            [("trial", f"failed, and the {'results are' if count > 1 else 'result is'} unknown; run the study again")]
-            if "failed" in reads
-            else [("run", "never reached the target, and the true values are worse")]
-        )
-    )
-    found, above, below = Allowances("base", **reads), Allowance(high=math.inf, why_high=(ours,)), Allowance(
-        low=math.inf, why_low=(theirs,)
-    )  # fmt: skip
-    assert found.versus("a", "b") == above
-    assert found.versus("b", "base") == below
+    found = Allowances("base", **{reason: {"a": 1, "base": 2}})
+    above, below = Allowance(high=math.inf, why_high=(ours,)), Allowance(low=math.inf, why_low=(theirs,))
+    assert (found.versus("a", "b"), found.versus("b", "base"), found.versus("b", "c")) == (above, below, Allowance())
     assert found.versus("a", "base") == above + below
-    assert found.versus("a", "base", failed=False) == (below if "failed" in reads else above + below)
-    assert found.versus("b", "c") == Allowance()
+    assert found.versus("a", "base", failed=False) == (below if reason == "failed" else above + below)
 
 
 @pytest.mark.parametrize("at_looks", [False, True])

@@ -5,23 +5,33 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from fake_store import FakeStore, fake_store
+from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import StudyReport, VariantRow, read_study
 from ablate.analysis.columns import columns
-from ablate.analysis.runs import VariantRuns, pairs_windows
+from ablate.analysis.runs import (
+    VariantRuns,
+    _windows,
+    first_line,
+    on_rung,
+    pairs_windows,
+    read_runs,
+    values_of,
+)
 from ablate.analysis.study import _metrics
 from ablate.analysis.times import first_at
 from ablate.errors import NotFoundError
+from ablate.metrics import CACHE, DECODE, PREFILL
 from ablate.render.as_json import study_json
 from ablate.roles import TrialRole
 from ablate.spec.code import timed_identity
 from ablate.stats import Interval
 from ablate.stats.further import in_percent
-from ablate.store.records import CurvePoint, PlannedTrial, TrialState
+from ablate.store.records import WINDOWS, CurvePoint, Declaration, PlannedTrial, Recording, TrialState
 
 VARIANTS = {"baseline": ({"norm": "rms"}, 1000), "norm=none": ({"norm": "none"}, 900)}
 T_95_TWO_SIDED_DF_1, T_95_ONE_SIDED_DF_1 = 12.7062, 6.3138  # from printed tables
@@ -414,3 +424,72 @@ def test_windows_are_paired_of_one_model_that_is_not_trained(steps: int | None, 
     record = replace(made, variants=tuple(replace(one, spec=spec) for one in made.variants))
     assert pairs_windows(record) == pairs
     assert not pairs_windows(replace(record, baseline="another"))
+
+
+def test_quantities_are_of_finished_trials_and_those_that_are_timed_of_rounds() -> None:
+    """Training counts the stages before it. A cache has one value, and a rate one for each round."""
+    made = two_seeds()
+    made.add("norm=none", 7, {"val_loss": 2.0, "val_acc": math.nan}, tokens=100, flops=1.0)
+    made.add("norm=none", 9, {"val_loss": 3.0, "val_acc": 0.5, "val_f1": 0.25}, tokens=300, flops=4.0)
+    made.add("norm=none", 1, {"val_loss": 9.0}, tokens=50, flops=2.0)
+    first, second, stage = (made.trial_records[f"norm=none/{seed}"] for seed in (7, 9, 1))
+    timed = {"tokens_per_second": {0: 10.0, 1: 20.0}, CACHE: {0: 64.0, 1: 64.0}, DECODE: {0: 5.0, 1: 6.0}}
+    runs = VariantRuns({}, {7: first, 9: second}, {}, {}, timed=timed, stages={7: (stage,)})
+    expected = {
+        "val_loss": {7: 2.0, 9: 3.0}, "val_acc": {9: 0.5}, "val_f1": {9: 0.25}, "parameters": {7: 900.0, 9: 900.0},
+        "activation_bytes": {}, "flops": {7: 3.0, 9: 4.0}, "seconds": {0: 22.5, 1: 11.25}, CACHE: {7: 64.0, 9: 64.0},
+        "tokens_per_second": timed["tokens_per_second"], DECODE: timed[DECODE], PREFILL: {},
+    }  # fmt: skip
+    variant = made.record.variants[1]
+    assert {quantity: values_of(quantity, variant, runs) for quantity in expected} == expected
+    assert {
+        quantity: values_of(quantity, variant, VariantRuns({}, {}, {}, {})) for quantity in expected
+    } == dict.fromkeys(expected, {})
+    assert values_of("seconds", variant, replace(runs, finished={})) == {}, "nobody knows how many tokens a trial has"
+
+
+def test_windows_are_those_of_the_last_measurement() -> None:
+    made = two_seeds()
+    values: list[dict[str, Any]] = [{WINDOWS: {"val_loss": [at, None, at + 0.5]}} for at in (1.0, 2.0, 3.0, 4.0)]
+    made.recorded["key"] = tuple(Recording(step, of) for step, of in enumerate((*values, {"loss": 3.0})))
+    assert _windows(made, "key") == {"val_loss": {0: 4.0, 2: 4.5}}
+    assert _windows(made, "another") == {}
+
+
+@pytest.mark.parametrize(("reason", "line"), [("", "no reason was recorded"), ("\n why \n at line 3", "why")])
+def test_a_failure_is_told_in_one_line(reason: str, line: str) -> None:
+    assert first_line(reason) == line
+
+
+def test_a_rung_has_the_seeds_and_the_pairs_that_were_seen_there() -> None:
+    """Pairs of a rung that was another model count for nothing."""
+    rungs = [{"model.width": width} for width in (8, 16, 32)]
+    seen = {"baseline@rung=2": 3, "a@rung=2": 2, "b@rung=2": 1, "a@rung=1": 9, "baseline@rung=3": 4}
+    before = Declaration({}, [], NOON, 9, 5, space={"design": {"rungs": rungs, "seeds_per_rung": [2, 3, 4]}},
+                         variants=seen, pairs=7)  # type: ignore[typeddict-item]  # fmt: skip
+    old, other = replace(before, space={}), replace(before, space={"design": {"rungs": rungs[:2], "seeds": 6}})
+    space = {"design": {"rungs": rungs, "seeds_per_rung": [3, 5, 7], "seeds": 9}}
+    record = replace(two_seeds().record, space=space, declared_before=(old, before, other))
+    for rung, seeds, now, pairs, fewer in ((1, 2, 3, 0, 0), (2, 3, 5, 2, 2), (3, 4, 7, 0, 0)):
+        found = on_rung(record, rung)
+        assert found.space["design"] == space["design"] | {"seeds": now}
+        assert found.declared_before == (
+            old, replace(before, seeds=seeds, pairs=pairs), replace(other, seeds=6, pairs=fewer)
+        )  # fmt: skip
+    another = replace(before, space={"design": {"rungs": rungs[::-1]}}, variants=seen | {"b@rung=3": 4})
+    found = on_rung(replace(record, declared_before=(another,)), 3)
+    assert found.declared_before == (replace(another, seeds=None, pairs=0),)
+    seeds = {"design": {"rungs": rungs, "seeds": 9}}
+    assert on_rung(replace(record, space=seeds), 2).space == seeds
+
+
+@pytest.mark.parametrize(
+    ("seeds", "chooses", "unplanned"), [(1, False, 0), (5, False, 3), (5, True, 0), ({}, False, 0)]
+)
+def test_seeds_that_a_study_declares_and_its_design_has_not_asked_for_are_counted(
+    seeds: Any, chooses: bool, unplanned: int
+) -> None:
+    made = two_seeds()
+    traits = replace(made.record.traits, chooses=chooses)
+    made.record = replace(made.record, space={"design": {"seeds": seeds}}, traits=traits)
+    assert {run.unplanned for run in read_runs(made, made.record, "val_loss").values()} == {unplanned}

@@ -264,3 +264,15 @@ def test_claims_on_times_are_about_shares() -> None:
     assert "fast is at least 0.2" in judged[0].sentence
     assert judged[2].evidence["difference"] == pytest.approx(0.15, abs=0.04)
     assert judged[2].evidence["difference_of"] == "steps_to_1.9 of slow over baseline, minus 1"
+
+
+def test_that_a_run_ended_above_the_target_limits_no_claim_on_another_metric() -> None:
+    plain = {"id": "c", "says": "x", "source": "", "left": "slow", "right": "baseline", "expect": "equal"}
+    metrics: tuple[dict[str, Any], ...] = ({}, {"metric": "val_accuracy", "direction": "maximize"})
+    claims = [plain | {"margin": 0.5} | of for of in metrics]
+    made = studied({"baseline": [900, 950, 920], "slow": [1250, 1180, 1230]}, claims=claims)
+    for key, trial in made.trial_records.items():
+        made.trial_records[key] = replace(trial, metrics=trial.metrics | {"val_accuracy": len(key) * trial.seed / 999})
+    time, accuracy = read_study(made, "a_study").answer.claims
+    assert time.sentence == "undecided: 2 runs of slow never reached the target, and the true values are worse"
+    assert accuracy.verdict == "supported"
