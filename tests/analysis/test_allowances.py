@@ -24,8 +24,10 @@ from ablate.analysis.judging import (
     withheld,
     worst_results,
 )
+from ablate.analysis.results import Results
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import VariantRuns, read_runs, seed_schedule
+from ablate.analysis.scaling import NO_AXIS_POINTS
 from ablate.analysis.study import read_study
 from ablate.analysis.warnings import assumption
 from ablate.stats import Allowance, Bounds, ExtendedSeeds, SeedSchedule, Verdict
@@ -245,6 +247,9 @@ def test_regret_is_of_the_chosen_value_in_the_metric_that_is_asked_for(direction
     assert 0.0 < regrets["near"] < 0.1
     assert regrets["far"] == pytest.approx(1.0, abs=0.1)
     assert read_regrets(tuning, direction, "val_bleu") == dict.fromkeys(regrets, math.inf)  # type: ignore[arg-type]
+    record, allowances = study({}, 2).record, Allowances("baseline", regret={"near": 9.0})
+    results = Results(record, {}, None, allowances, tuning, NO_AXIS_POINTS, "", frozenset())
+    assert results._of_metric(metric or "val_loss", direction).regret == regrets  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("skewness", [0.3, -0.3])
@@ -410,6 +415,22 @@ def test_while_seeds_are_missing_a_verdict_tells_nothing_else(lost: TrialState) 
     assert found is not None
     assert found.sentence.startswith("undecided: ")
     assert variant(looks).awaits == ""
+
+
+def test_a_tail_of_paired_differences_does_not_concern_runs_that_share_nothing() -> None:
+    names = ("baseline", *"abcde")
+    made, found = fake_store({name: ({}, 10) for name in names}, 6, margin=MARGIN), []
+    for place, (name, seed) in enumerate(itertools.product(names, range(6))):
+        far = 0.0 if name == "baseline" else 0.1 + 0.5 * (seed == "abcde".index(name)) + 0.004 * (-1) ** place
+        made.add(name, seed, {"val_loss": 3.0 + seed / 50 + far})
+    for paired in (frozenset(names) - {"e"}, frozenset[str]()):
+        made.record = replace(made.record, judged=JudgedRuns("seed", paired, ""))
+        report = read_study(made, "a_study")
+        assert (report.evidence.tails is None) == (not paired)
+        found.append((report.variants[-1].verdict, report.variants[-1].difference))
+    assert found[0] == found[1]
+    assert found[0][1] is not None
+    assert not found[0][1].is_paired
 
 
 def test_the_course_of_a_swept_variant_ends_with_the_verdict_at_its_value() -> None:
