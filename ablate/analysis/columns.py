@@ -25,7 +25,7 @@ from ablate.analysis.numbers import (
 )
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow, reference_words
-from ablate.analysis.slices import varied_values
+from ablate.analysis.slices import switch_settings, varied_values
 from ablate.stats import Interval, PairedDifference, Verdict, sign_flip
 from ablate.stats.bounds import LEAST_PAIRS, at_least, at_most
 from ablate.stats.further import in_percent
@@ -536,13 +536,10 @@ def _course_help(report: StudyReport) -> tuple[str, ...]:
 
 def varied_cells(variant: VariantRecord, report: StudyReport) -> dict[str, Value]:
     """Whatever the study varied in a variant: settings of switches, and values of paths, parts of a spec as JSON."""
-    known = report.record.space.get("switches", variant.settings)
-    tuned = report.evidence.tuning.grid if report.evidence.tuning else {}
-    cells: dict[str, Value] = {
-        f"switch.{switch}": setting for switch, setting in variant.settings.items() if switch in known
-    }
-    of = report.evidence.tuning.of.get(variant.name) if report.evidence.tuning else None
-    for path, value in {**varied_values(report.record, variant), **((of and of.values) or {})}.items():
+    tuning, settings = report.evidence.tuning, switch_settings(report.record, variant)
+    own = tuning.of.get(variant.name) if tuning else None
+    cells: dict[str, Value] = {f"switch.{switch}": setting for switch, setting in settings.items()}
+    for path, value in {**varied_values(report.record, variant), **((own and own.values) or {})}.items():
         plain = value if value is None or isinstance(value, str | int | float) else json.dumps(value, sort_keys=True)
-        cells[f"{'tuned' if path in tuned else 'value'}.{path}"] = plain
+        cells[f"{'tuned' if tuning and path in tuning.grid else 'value'}.{path}"] = plain
     return cells

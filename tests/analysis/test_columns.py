@@ -26,6 +26,7 @@ from ablate.analysis.columns import (
     machine_row,
     shared_decimals,
     steps_to_baseline,
+    varied_cells,
 )
 from ablate.analysis.findings import read_findings
 from ablate.analysis.report import StudyReport
@@ -287,6 +288,43 @@ def test_variants_that_change_one_switch_stand_together() -> None:
     assert found == [["baseline"], ["a=x", "a=y"], ["b=x", "c=x"], ["both", "a=z,b=x"]]
     alone = [[row.name for row in group] for group in groups(replace(report, variants=report.variants[:2]))]
     assert alone == [["baseline"], ["a=x"]]
+
+
+def test_machines_get_what_varies_under_the_name_of_its_kind() -> None:
+    """A setting that is no switch of the space is a value; lists and mappings are written as JSON."""
+    report = everything()
+    spec = {"training": {"lr": None, "warmup": [5, 6]}, "model": {"lr": {"b": 1, "a": 0.5}}}
+    variant = replace(report.record.variants[1], spec=spec, settings={"norm": "none", "model.heads": "4"})
+    record = replace(report.record, space=report.record.space | {"switches": {"norm": {}}}, variants=(variant,))
+    tuning = report.evidence.tuning
+    assert tuning is not None
+    of = {"norm=none": replace(tuning.of["norm=none"], values={"training.lr": 0.5})}
+    evidence = replace(report.evidence, tuning=replace(tuning, of=of))
+    assert varied_cells(variant, replace(report, record=record, evidence=evidence)) == {
+        "switch.norm": "none",
+        "value.model.heads": 4,
+        "tuned.training.lr": 0.5,
+        "tuned.model.lr": '{"a": 0.5, "b": 1}',
+        "tuned.training.warmup": "[5, 6]",
+    }
+    untuned = replace(report, record=replace(record, space={}), evidence=replace(evidence, tuning=None))
+    assert varied_cells(variant, untuned) == {"switch.norm": "none", "switch.model.heads": "4"}
+
+
+@pytest.mark.parametrize("comparable", [(True, None), (True, False), (False, None)])
+def test_a_decay_of_one_variant_is_told_of_all_courses(comparable: tuple[bool | None, ...]) -> None:
+    report = everything()
+    course = report.variants[1].course
+    assert course is not None
+    rows = tuple(replace(report.variants[1], course=replace(course, comparable=one)) for one in comparable)
+    told = {column.key: column for column in columns(replace(report, variants=(report.baseline, *rows)))}["course"]
+    line = (
+        "course: how much the difference changed over the last third of training; by its 95 % interval growing, "
+        "shrinking or crossing zero, by more than 0.002; settled, by less than 0.02; unclear, neither."
+    )
+    decay = " The learning rate decays: earlier points do not show where shorter training runs would end."
+    assert told.help == (line + decay * (False in comparable),)
+    assert told.informative
 
 
 def test_machines_get_every_number_of_each_row() -> None:

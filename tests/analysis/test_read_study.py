@@ -28,10 +28,10 @@ from ablate.errors import NotFoundError
 from ablate.metrics import CACHE, DECODE, PREFILL
 from ablate.render.as_json import study_json
 from ablate.roles import TrialRole
-from ablate.spec.code import timed_identity
+from ablate.spec.code import stage_identity, timed_identity
 from ablate.stats import Interval
 from ablate.stats.further import in_percent
-from ablate.store.records import WINDOWS, CurvePoint, Declaration, PlannedTrial, Recording, TrialState
+from ablate.store.records import WINDOWS, CurvePoint, Declaration, PlannedTrial, Recording, TrialState, VariantRecord
 
 VARIANTS = {"baseline": ({"norm": "rms"}, 1000), "norm=none": ({"norm": "none"}, 900)}
 T_95_TWO_SIDED_DF_1, T_95_ONE_SIDED_DF_1 = 12.7062, 6.3138  # from printed tables
@@ -492,3 +492,34 @@ def test_seeds_that_a_study_declares_and_its_design_has_not_asked_for_are_counte
     traits = replace(made.record.traits, chooses=chooses)
     made.record = replace(made.record, space={"design": {"seeds": seeds}}, traits=traits)
     assert {run.unplanned for run in read_runs(made, made.record, "val_loss").values()} == {unplanned}
+
+
+def test_the_stages_of_a_trial_are_those_of_its_seed_back_to_random_weights() -> None:
+    """As far as they have been trained, and on the data of which its spec has the identity."""
+    made = two_seeds()
+    origins = {"norm=none": ("second", "data"), "second": ("first", "data"), "other": ("first", "other data")}
+
+    def variant(name: str) -> VariantRecord:
+        origin = origins.get(name)
+        identity = "" if origin is None else stage_identity(f"hash of {origin[0]}", origin[1])
+        training = {"init_from": {"identity": identity}} if identity else {"init_from": None}
+        return VariantRecord(name, f"hash of {name}", {}, {"training": training}, 10)
+
+    scouts = [
+        PlannedTrial(f"{name}/{seed}", name, seed, TrialRole.STAGE) for name in ("first", "second") for seed in (0, 1)
+    ]
+    elsewhere = PlannedTrial("first/0", "gone", 0, TrialRole.TUNING)
+    made.record = replace(
+        made.record,
+        variants=tuple(map(variant, ("baseline", "norm=none", "other"))),
+        planned=(*made.record.planned, PlannedTrial("other/0", "other", 0)),
+        scout_variants=(variant("first"), variant("second")),
+        scout_trials=(elsewhere, *scouts),
+    )
+    for name, seed in (("first", 0), ("second", 0), ("second", 1)):
+        made.add(name, seed, {})
+    first, second, alone = (made.trial_records[key] for key in ("first/0", "second/0", "second/1"))
+    runs = read_runs(made, made.record, "val_loss")
+    assert {name: run.stages for name, run in runs.items()} == {
+        "baseline": {}, "norm=none": {0: (second, first), 1: (alone,)}, "other": {}
+    }  # fmt: skip
