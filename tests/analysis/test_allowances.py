@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ablate.analysis.judging import (
     deciding_bounds,
     read_allowances,
     read_regrets,
+    read_tails,
     tail_words,
     withheld,
     worst_results,
@@ -27,7 +29,7 @@ from ablate.analysis.judging import (
 from ablate.analysis.results import Results
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import VariantRuns, read_runs, seed_schedule
-from ablate.analysis.scaling import NO_AXIS_POINTS
+from ablate.analysis.scaling import NO_AXIS_POINTS, AxisPoint, AxisPoints, read_axis_points
 from ablate.analysis.study import read_study
 from ablate.analysis.warnings import assumption
 from ablate.stats import Allowance, Bounds, ExtendedSeeds, SeedSchedule, Verdict
@@ -433,17 +435,74 @@ def test_a_tail_of_paired_differences_does_not_concern_runs_that_share_nothing()
     assert not found[0][1].is_paired
 
 
-def test_the_course_of_a_swept_variant_ends_with_the_verdict_at_its_value() -> None:
-    """Also where a few seeds end far worse: a tail above does not endanger the lower bound that decides."""
+def swept_with_tails(seeds: Any = 6) -> FakeStore:
+    """Four variants at two values; one seed of each ends far worse, and one other far better in accuracy at the first.
+
+    Args:
+        seeds: As the design has them.
+    """
     ends = [f"@model.heads={heads}" for heads in (1, 2)]
     made = fake_store({name + end: ({}, 10) for end in ends for name in ("baseline", *"abcd")}, 6, margin=MARGIN)
-    design = {"kind": "sweep", "path": "model.heads", "values": [1, 2], "seeds": 6}
+    design = {"kind": "sweep", "path": "model.heads", "values": [1, 2], "seeds": seeds}
     made.record = replace(made.record, space={"design": design})
-    for place, (name, seed) in enumerate(itertools.product(("baseline", *"abcd"), range(6))):
-        worse = 0.0 if name == "baseline" else 0.2 + 0.5 * (seed == "abcd".index(name)) + 0.004 * (-1) ** place
-        for end in ends:
-            curve = [(step, 3.0 + seed / 50 + worse) for step in range(1, 10)]
-            made.add(name + end, seed, {"val_loss": curve[-1][1]}, curve=curve)
-    rows = [row for row in read_study(made, "a_study").variants if row.verdict is not None]
+    for place, (name, seed, end) in enumerate(itertools.product(("baseline", *"abcd"), range(6), ends)):
+        sign, far = (-1) ** (place // 2), name != "baseline" and seed == "abcd".index(name)
+        loss = 3.0 + seed / 50 + (0.2 + 0.5 * far + 0.004 * sign) * (name != "baseline")
+        accuracy = 0.5 + 0.3 * far * (end == ends[0]) + 0.004 * sign * (name != "baseline")
+        curve = [(step, loss) for step in range(1, 10)]
+        made.add(name + end, seed, {"val_loss": loss, "val_acc": accuracy}, curve=curve)
+    return made
+
+
+def test_the_course_of_a_swept_variant_ends_with_the_verdict_at_its_value() -> None:
+    """Also where a few seeds end far worse: a tail above does not endanger the lower bound that decides."""
+    rows = [row for row in read_study(swept_with_tails(), "a_study").variants if row.verdict is not None]
     assert [row.verdict_word for row in rows] == ["needed"] * 8
     assert [row.course.points[-1].word for row in rows if row.course] == ["needed"] * 8
+
+
+@pytest.mark.parametrize("seeds", [6, {"start": 3, "max": 8}])
+def test_claims_allow_for_the_tail_of_the_place_or_of_the_whole_study_in_their_metric(seeds: Any) -> None:
+    """Two variants of one place have the tail of that place; a trend has none, as tails cancel in a slope."""
+    made = swept_with_tails(seeds)
+    record, runs, places = made.record, read_runs(made, made.record, "val_loss"), read_axis_points(made, made.record)
+    whole, schedule = read_allowances(record, runs), seed_schedule(record)
+    results = Results(record, runs, schedule, whole, None, places, "", frozenset())
+    pairs = (("a", 1, "b", 1), ("a", 2, "baseline", 2), ("baseline", 1, "a", 1), ("a", 1, "b", 2))
+    for (left, at, right, other), (metric, direction) in itertools.product(
+        pairs, (("val_loss", "minimize"), ("val_acc", "maximize"))
+    ):
+        place = places.at[at]
+        study, of_place = (place.study, place.runs) if at == other else (record, runs)
+        tails, at_looks = read_tails(study, of_place, metric, direction)  # type: ignore[arg-type]
+        ours, theirs = f"{left}@model.heads={at}", f"{right}@model.heads={other}"
+        base = theirs if right == "baseline" else "baseline@model.heads=1"
+        expected = Allowances(base, tails=tails, tails_at=at_looks).versus(ours, theirs).turned()
+        found = results.advantage_allowance(ours, theirs, metric, direction)  # type: ignore[arg-type]
+        assert found == expected
+        assert (tails is None) == (seeds != 6 or (at == 2 and metric == "val_acc"))
+    assert results.advantage_allowance("a@model.heads=1", "b@model.heads=1", "flops", "minimize") == Allowance()
+    sides = {float(at): (f"a@model.heads={at}", f"baseline@model.heads={at}") for at in (1, 2)}
+    assert results.trend_allowance(sides, {1.0: -1.0, 2.0: 1.0}, "val_loss", "minimize") == Allowance()
+
+
+def test_two_variants_that_have_learnt_too_little_are_not_compared() -> None:
+    """At places of an axis by what is known there; seeds are those that the place has."""
+    later = {"@budget=2": ("nothing at 2", frozenset()), "@budget=4": ("nothing at 4", frozenset()),
+             "@budget=8": ("", frozenset("a"))}  # fmt: skip
+    rules = [SimpleNamespace(schedule=one) for one in (None, SeedSchedule(3, 8), ExtendedSeeds((3, 6)))]
+    places = {number: AxisPoint(end, None, {}, rule, None, *known)  # type: ignore[arg-type]
+              for number, (rule, (end, known)) in enumerate(zip(rules, later.items(), strict=True))}  # fmt: skip
+    record, schedule = study({}, 2).record, SeedSchedule(4, 9)
+    results = Results(record, {}, schedule, Allowances("base"), None, AxisPoints("budget", places), "", frozenset("c"))  # type: ignore[arg-type]
+    for left, right, why in (
+        ("a@budget=2", "b@budget=4", "nothing at 2"), ("b@budget=4", "a@budget=2", "nothing at 4"),
+        ("a@budget=2", "b@budget=8", ""), ("c", "d", ""), ("a", "a@budget=8", ""), ("b@budget=8", "c", ""),
+        *((*pair, f"neither {pair[0]} nor {pair[1]} is shown to beat a trivial baseline")
+          for pair in (("a@budget=2", "a@budget=8"), ("c", "b@budget=4"), ("a@budget=8", "c"))),
+    ):  # fmt: skip
+        assert results.too_little(left, right) == why
+    assert replace(results, unlearnt="nothing").too_little("a", "b") == "nothing"
+    plans = [results.schedule_on(names.split()) for names in ("a@budget=4", "a b@budget=2", "a@budget=2 a@budget=8")]
+    assert plans == [rules[place].schedule for place in (1, 0, 2)]
+    assert results.schedule_on(("a", "b")) == schedule
