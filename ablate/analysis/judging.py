@@ -299,9 +299,11 @@ def _verdict(
     paired: bool,
 ) -> Verdict:
     values, theirs, schedule = runs.compared(rule.metric), baseline.compared(rule.metric), rule.schedule
-    if rule.relative and not runs.diverged and (why := runs.unknown or baseline.unknown):
+    if runs.diverged:  # of all seeds that have ended, whatever is known of them
+        values = dict.fromkeys(runs.finished, 0.0)
+    elif rule.relative and (why := runs.unknown or baseline.unknown):
         return Verdict("undecided", f"undecided: {why}", None, withheld=why)
-    if rule.unit == "seed" and (missing_seeds(runs, baseline) or runs.unplanned or baseline.unplanned):
+    elif rule.unit == "seed" and (missing_seeds(runs, baseline) or runs.unplanned or baseline.unplanned):
         seeds = _seeds_of_looks(schedule, runs, baseline, [seed for seed in values if seed in theirs])
         values, theirs = ({seed: of[seed] for seed in seeds} for of in (values, theirs))
     verdict = judge(

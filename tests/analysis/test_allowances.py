@@ -307,6 +307,9 @@ def test_tails_are_those_of_paired_differences_of_the_variants_that_are_compared
     found = [(gaps, list(lost)) for gaps, lost in _worse(record, read_runs(made, record, "val_loss"), "val_loss", sign)]
     expected = [({0: sign * 0.5, 1: sign * -0.25}, [2]), ({0: sign * 0.25, 1: sign * -0.5}, [2])]
     assert found == (expected if paired is None else expected[: len(paired) - 1] if paired else [])
+    censored = {"a=x": 2} if judged else {}
+    record = replace(record, judged=judged and replace(judged, censored=censored))
+    assert read_allowances(record, read_runs(made, record, "val_loss")).censored == censored
 
 
 CHOICE = "by its tuning seeds {} may be up to {} better at another value; tune with more seeds"
@@ -393,6 +396,15 @@ def test_a_withheld_verdict_keeps_its_bounds_and_asks_for_no_seeds() -> None:
     verdict = Verdict("undecided", "undecided: near", 4, 0.1, 0.2, "", bound, 0.3, 0.5)
     assert withheld(verdict, "why") == Verdict("undecided", "undecided: why", None, 0.1, 0.2, "why", bound, 0.3)
     assert withheld(replace(verdict, word="diverged"), "why") == replace(verdict, word="diverged")
+
+
+@pytest.mark.parametrize("short", ["baseline", "norm=none"])
+def test_a_fixed_number_of_seeds_of_which_the_design_asked_for_fewer_has_no_verdict(short: str) -> None:
+    made = study({seed: 0.5 + 0.01 * seed for seed in range(5)}, 5)
+    planned = tuple(one for one in made.record.planned if one.variant != short or one.seed < 3)
+    made.record = replace(made.record, planned=planned, space={"design": {"seeds": 5}})
+    found = variant(made).verdict
+    assert found == Verdict("undecided", "undecided: 3 of 5 seeds have ended, and its design asked for no others", None)
 
 
 @pytest.mark.parametrize("lost", [TrialState.FAILED, TrialState.DIVERGED])

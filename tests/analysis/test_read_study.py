@@ -197,6 +197,16 @@ def test_a_trial_that_finished_without_a_number_counts_as_diverged() -> None:
     assert variant.verdict.word == "diverged"
 
 
+def test_seeds_that_diverged_are_counted_among_those_that_ended() -> None:
+    made = two_seeds()
+    made.record = replace(made.record, planned=(*made.record.planned, PlannedTrial("norm=none/2", "norm=none", 2),
+                                                PlannedTrial("baseline/2", "baseline", 2)))  # fmt: skip
+    made.add("norm=none", 1, {}, state=TrialState.DIVERGED)
+    found = row(read_study(made, "a_study"), "norm=none").verdict
+    assert found is not None
+    assert found.sentence == "diverged: 1 of 2 seeds"
+
+
 def test_a_diverged_baseline_is_reported() -> None:
     store = two_seeds()
     store.add("baseline", 1, {}, state=TrialState.DIVERGED, stopped_at=9)

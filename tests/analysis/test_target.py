@@ -31,7 +31,7 @@ from ablate.render.answer import answer_text, print_why
 from ablate.render.as_json import study_json
 from ablate.render.formats import Place, find_format
 from ablate.stats.bounds import at_least, at_most
-from ablate.store.records import CurvePoint, SpeedTiming
+from ablate.store.records import CurvePoint, SpeedTiming, TrialState
 
 REACH, MARGIN, END = 1.9, 0.05, 1200
 
@@ -226,6 +226,9 @@ def test_seconds_are_tokens_over_the_rates_of_rounds_dealt_to_the_seeds() -> Non
     made, rng = studied(times, measure="seconds"), np.random.default_rng(6)
     said = rows(made)["other"].verdict_cell
     assert said == "undecided: no variant was timed; `ablate resume a_study --time` does"
+    made.add("other", 4, {}, state=TrialState.DIVERGED)
+    assert rows(made)["other"].verdict_cell == "diverged: 1 of 5 seeds", "whatever its time would be"
+    made = studied(times, measure="seconds")
     ours, theirs = (rate * np.exp(rng.normal(0, 0.03, 11)) for rate in (500.0, 1000.0))
     made.time("other", ours.tolist(), theirs.tolist())
     found = rows(made)
