@@ -16,10 +16,12 @@ from ablate.analysis.columns import columns
 from ablate.analysis.runs import (
     VariantRuns,
     _windows,
+    baselines_of,
     first_line,
     on_rung,
     pairs_windows,
     read_runs,
+    untimed,
     values_of,
 )
 from ablate.analysis.study import _metrics
@@ -69,7 +71,7 @@ def test_every_number_of_a_small_study() -> None:
 
     # Variant: differences -0.20 and -0.16, mean -0.18, each 0.02 off, standard error 0.02.
     assert variant.parameter_change == pytest.approx(-0.1)
-    assert variant.finished == (0, 1)
+    assert (variant.finished, variant.seconds) == ((0, 1), 13.0)
     assert variant.metrics["val_acc"].n == 1
     assert variant.metrics["val_acc"].low is None
     difference = variant.difference
@@ -533,3 +535,30 @@ def test_the_stages_of_a_trial_are_those_of_its_seed_back_to_random_weights() ->
     assert {name: run.stages for name, run in runs.items()} == {
         "baseline": {}, "norm=none": {0: (second, first), 1: (alone,)}, "other": {}
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("space", "baselines"),
+    [
+        ({}, {"baseline": "baseline", "a@p=2": "baseline", "baseline@p=2": "baseline"}),
+        ({"design": {"path": "p"}}, {"baseline@p=1": "baseline@p=1", "baseline@p=2": "baseline@p=1"}),
+        ({"design": {"path": "p"}}, {"baseline@p=1": "baseline@p=1", "baseline@p=2": "baseline@p=2",
+                                     "a@p=2": "baseline@p=2", "a@p=1": "baseline@p=1", "a@p=4": "baseline@p=1"}),
+        ({"budgets": [1, 2]}, {"kept": "kept", "a": "kept", "a@budget=2": "kept@budget=2",
+                               "kept@budget=2": "kept@budget=2", "a@budget=4": "kept"}),
+        ({"design": {"rungs": [{}, {}]}}, {"baseline@rung=2": "baseline@rung=2", "baseline@rung=1": "baseline@rung=1",
+                                           "a@rung=1": "baseline@rung=1", "a@rung=2": "baseline@rung=2"}),
+    ],
+)  # fmt: skip
+def test_a_variant_is_compared_with_the_baseline_of_its_own_place(
+    space: dict[str, Any], baselines: dict[str, str]
+) -> None:
+    record = replace(fake_store({name: ({}, 10) for name in baselines}).record, space=space)
+    assert baselines_of(record) == baselines
+
+
+@pytest.mark.parametrize(
+    ("names", "said"), [((), "no variant was"), (("a",), "a was not"), (("a", "b"), "a and b were not")]
+)
+def test_variants_that_were_not_timed_are_named(names: tuple[str, ...], said: str) -> None:
+    assert untimed("s", names) == f"{said} timed; `ablate resume s --time` does"

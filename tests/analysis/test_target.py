@@ -213,6 +213,12 @@ def test_every_output_says_that_differences_are_shares() -> None:
 
 def test_a_target_that_needs_no_training_and_one_that_needs_no_model_are_no_targets() -> None:
     made = studied({"baseline": [600, 610, 590], "other": [600, 610, 590]})
+    known = made.curve_points
+    made.curve_points = known | {"other/1": (), "baseline/2": ()}
+    assert rows(made)["other"].verdict_cell == "undecided: seed 1 of other has no evaluations"
+    made.curve_points = known | {"baseline/2": ()}
+    assert rows(made)["other"].verdict_cell == "undecided: seed 2 of baseline has no evaluations"
+    made.curve_points = known
     at_start = {key: tuple(one._replace(val_loss=1.0) for one in curve) for key, curve in made.curve_points.items()}
     made.curve_points = at_start
     assert rows(made)["other"].verdict_cell == "undecided: seed 0 of other was at the target before its first step"
