@@ -350,7 +350,7 @@ def awaited_seeds(schedule: SeedPlan | None, *sides: VariantRuns) -> str:
     if not all(side.states for side in sides):
         return "not planned yet"
     missing, unplanned = missing_seeds(*sides), max(side.unplanned for side in sides)
-    if not (missing or unplanned) or isinstance(schedule, SeedSchedule) or _ends_with_schedule(schedule):
+    if not (missing or unplanned) or _looks_at_any_seed(schedule):
         return ""
     planned = len(_planned(sides))
     ended = planned - len(missing)
@@ -362,8 +362,9 @@ def _planned(sides: Sequence[VariantRuns]) -> set[int]:
     return set.intersection(*(set(side.states) for side in sides))
 
 
-def _ends_with_schedule(schedule: SeedPlan | None) -> bool:
-    return isinstance(schedule, ExtendedSeeds) and isinstance(schedule.declared[-1], SeedSchedule)
+def _looks_at_any_seed(schedule: SeedPlan | None) -> bool:
+    """Whether what was declared last is a schedule."""
+    return isinstance(schedule.declared[-1] if isinstance(schedule, ExtendedSeeds) else schedule, SeedSchedule)
 
 
 def _seeds_of_looks(
@@ -374,9 +375,9 @@ def _seeds_of_looks(
         return ()
     first = min(missing_seeds(runs, baseline), default=math.inf)
     before = [seed for seed in paired if seed < first]
-    if isinstance(schedule, SeedSchedule):
-        return before
-    return before[: max(filter(schedule.declares, schedule.looks(len(before))), default=0)]
+    if isinstance(schedule, ExtendedSeeds) and not _looks_at_any_seed(schedule):
+        return before[: max(filter(schedule.declares, schedule.looks(len(before))), default=0)]
+    return before
 
 
 def worst_margin(margin: float, direction: Direction) -> float:

@@ -398,6 +398,16 @@ def test_a_withheld_verdict_keeps_its_bounds_and_asks_for_no_seeds() -> None:
     assert withheld(replace(verdict, word="diverged"), "why") == replace(verdict, word="diverged")
 
 
+@pytest.mark.parametrize("seeds", [({"start": 3, "max": 8},), (3, {"start": 3, "max": 8})])
+@pytest.mark.parametrize("ended", [1, 2])
+def test_a_schedule_counts_the_pairs_before_its_first_look(seeds: tuple[Any, ...], ended: int) -> None:
+    made = declared(study({seed: 0.5 + 0.01 * seed for seed in range(4)}, 4), *seeds)
+    del made.trial_records[f"norm=none/{ended}"]
+    found = variant(made).verdict
+    assert found is not None
+    assert found.sentence == f"undecided: at least 3 paired seeds are required, {ended} finished"
+
+
 @pytest.mark.parametrize("short", ["baseline", "norm=none"])
 def test_a_fixed_number_of_seeds_of_which_the_design_asked_for_fewer_has_no_verdict(short: str) -> None:
     made = study({seed: 0.5 + 0.01 * seed for seed in range(5)}, 5)
