@@ -199,7 +199,7 @@ class Results:
 
     def _lost(self, metric: str) -> Allowances:
         """The allowances of a metric: that a run ended above the target bounds the time to it, and nothing else."""
-        return self.allowances if self.is_relative(metric) else replace(self.allowances, censored={})
+        return self.allowances if metric == self.record.objective["metric"] else replace(self.allowances, censored={})
 
     def allowance(self, names: Sequence[str], metric: str) -> Allowance:
         """The allowance on a statement on several variants: no bound is valid if trials of one failed."""
