@@ -12,11 +12,21 @@ from functools import partial
 
 from ablate.analysis.answer_rows import withheld_in_words
 from ablate.analysis.course import course_cell
-from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, plural, times_within, with_interval
+from ablate.analysis.numbers import (
+    MISSING,
+    count,
+    decimals_for,
+    fixed,
+    measured,
+    percent,
+    plural,
+    times_within,
+    with_interval,
+)
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow, reference_words
-from ablate.analysis.slices import varied_values
-from ablate.stats import Interval, PairedDifference, sign_flip
+from ablate.analysis.slices import switch_settings, varied_values
+from ablate.stats import Interval, PairedDifference, Verdict, sign_flip
 from ablate.stats.bounds import LEAST_PAIRS, at_least, at_most
 from ablate.stats.further import in_percent
 from ablate.stats.paired import MANY
@@ -293,15 +303,14 @@ class _Writer:
         if row.verdict is None:
             return Cell(row.verdict_cell, head=len(row.verdict_cell), tone="dim")
         word = row.verdict_word
-        return Cell(row.verdict_cell, (word, self._reason(row)), len(word), row.verdict.word)
+        return Cell(row.verdict_cell, (word, self._reason(row, row.verdict)), len(word), row.verdict.word)
 
-    def _reason(self, row: VariantRow) -> str:
-        verdict, unit, margin = row.verdict, self.report.unit, self.report.margin
-        assert verdict is not None
+    def _reason(self, row: VariantRow, verdict: Verdict) -> str:
+        unit, margin = self.report.unit, self.report.margin
         if verdict.word == "diverged":
             return f"{len(row.diverged)} of {plural(len(row.planned), unit)}"
         if verdict.word == "undecided":
-            return _what_lacks(row, unit)
+            return _what_lacks(row, verdict, unit)
         assert verdict.bound is not None, "what is decided has a bound"
         low, high = verdict.bound.low, verdict.bound.high
         if verdict.is_worse:
@@ -309,10 +318,9 @@ class _Writer:
         return f"≥ {at_least(-high, margin)} better" if high < 0 else f"≤ {at_most(high, margin)} worse"
 
 
-def _what_lacks(row: VariantRow, unit: str) -> str:
+def _what_lacks(row: VariantRow, verdict: Verdict, unit: str) -> str:
     """What an undecided comparison lacks."""
-    verdict = row.verdict
-    if row.running or verdict is None:
+    if row.running:
         return row.progress(unit)
     if verdict.further_seeds is not None and verdict.chance is not None:
         return f"{verdict.further_seeds} more: {in_percent(verdict.chance)}"
@@ -401,7 +409,7 @@ def flip_at_margin(difference: PairedDifference, report: StudyReport) -> dict[st
 
 
 def _verdict_values(row: VariantRow, report: StudyReport) -> dict[str, Value]:
-    verdict = row.verdict if row.difference is not None else None
+    verdict = row.verdict
     return {
         "verdict": verdict.word if verdict else None,
         "reason": row.verdict_sentence if verdict else None,
@@ -444,9 +452,9 @@ def _speed_column() -> Column:
         return {"relative_speed": speed.mean, "relative_speed_low": speed.low, "relative_speed_high": speed.high}
 
     def text(row: VariantRow) -> Cell:
-        shown, _, interval = times_within(row.relative_speed).partition(" ")
-        mean = row.relative_speed.mean if interval and row.relative_speed else None
-        return _interval_cell([shown, *([interval] if interval else [])], mean)
+        parts = [part for part in times_within(row.relative_speed).partition(" ") if part.strip()]
+        known = measured(row.relative_speed)
+        return _interval_cell(parts, known[0] if known else None)
 
     line = (
         "speed: training tokens per second, relative to the baseline, from steps of both in turns in one process; "
@@ -528,13 +536,10 @@ def _course_help(report: StudyReport) -> tuple[str, ...]:
 
 def varied_cells(variant: VariantRecord, report: StudyReport) -> dict[str, Value]:
     """Whatever the study varied in a variant: settings of switches, and values of paths, parts of a spec as JSON."""
-    known = report.record.space.get("switches", variant.settings)
-    tuned = report.evidence.tuning.grid if report.evidence.tuning else {}
-    cells: dict[str, Value] = {
-        f"switch.{switch}": setting for switch, setting in variant.settings.items() if switch in known
-    }
-    of = report.evidence.tuning.of.get(variant.name) if report.evidence.tuning else None
-    for path, value in {**varied_values(report.record, variant), **((of and of.values) or {})}.items():
+    tuning, settings = report.evidence.tuning, switch_settings(report.record, variant)
+    own = tuning.of.get(variant.name) if tuning else None
+    cells: dict[str, Value] = {f"switch.{switch}": setting for switch, setting in settings.items()}
+    for path, value in {**varied_values(report.record, variant), **((own and own.values) or {})}.items():
         plain = value if value is None or isinstance(value, str | int | float) else json.dumps(value, sort_keys=True)
-        cells[f"{'tuned' if path in tuned else 'value'}.{path}"] = plain
+        cells[f"{'tuned' if tuning and path in tuning.grid else 'value'}.{path}"] = plain
     return cells

@@ -135,7 +135,7 @@ def read_tails(
     worse = _worse(record, _own(record, runs), metric, 1.0 if direction == "minimize" else -1.0)
     if (schedule := seed_schedule(record)) is not None:
         return None, tails_at_looks(worse, schedule)
-    return tails_of([by_seed[seed] for seed in sorted(by_seed)] for by_seed, lost in worse if not lost), {}
+    return tails_of([*by_seed.values()] for by_seed, lost in worse if not lost), {}
 
 
 def _own(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, VariantRuns]:
@@ -190,7 +190,9 @@ def worst_results(
     if max(finished) > sign * trivial:
         return ()
     best = min(sign * value for value in baseline.values())
-    return tuple(sign * trivial - (sign * baseline[seed] if seed in baseline else best) for seed in sorted(runs.failed))
+    return tuple(
+        sign * (trivial - baseline[seed]) if seed in baseline else sign * trivial - best for seed in runs.failed
+    )
 
 
 def tail_words(tails: Tails) -> str:
@@ -218,13 +220,13 @@ def _both(tails: Tails | None) -> Tails | None:
 def _worse(
     record: StudyRecord, runs: Mapping[str, VariantRuns], metric: str, sign: float
 ) -> list[tuple[dict[int, float], Iterable[int]]]:
-    """How much worse each variant is than its baseline by seed, and the seeds at which it diverged."""
+    """How much worse each variant is than its baseline, in the order of seeds, and the seeds at which it diverged."""
     baselines = baselines_of(record)
     found: list[tuple[dict[int, float], Iterable[int]]] = []
     for name, run in runs.items():
         if name != baselines[name] and not run.pruned and record.pairs(name):
             values, baseline = run.compared(metric), runs[baselines[name]].compared(metric)
-            by_seed = {seed: sign * (values[seed] - baseline[seed]) for seed in values.keys() & baseline.keys()}
+            by_seed = {seed: sign * (value - baseline[seed]) for seed, value in values.items() if seed in baseline}
             found.append(({seed: gap for seed, gap in by_seed.items() if math.isfinite(gap)}, run.diverged))
     return found
 
@@ -241,62 +243,15 @@ def read_regrets(tuning: Tuning, direction: Direction, metric: str = "") -> dict
     for name, own in tuning.of.items():
         tuned = own if own.tried else tuning.of.get(name.partition(f"@{BUDGET}=")[0], own)
         values = tuned.values
-        chosen = [place for place, point in enumerate(tuned.tried) if values and point.values.items() <= values.items()]
-        if chosen and tuned.tried[chosen[0]].by_seed:
+        places = (place for place, at in enumerate(tuned.tried) if values and at.values.items() <= values.items())
+        chosen = next(places, None)
+        if chosen is not None and tuned.tried[chosen].by_seed:
             of_tried = [point.metrics.get(metric, {}) if metric else point.by_seed for point in tuned.tried]
             tried = [
                 {seed: sign * value for seed, value in point.items() if math.isfinite(value)} for point in of_tried
             ]
-            known = bool(tried[chosen[0]])
-            regrets[name] = regret_bound(tried, chosen[0], *tuning_noise([tried])) if known else math.inf
+            regrets[name] = regret_bound(tried, chosen, *tuning_noise([tried])) if tried[chosen] else math.inf
     return regrets
-
-
-def judge_trials(
-    runs: VariantRuns,
-    baseline: VariantRuns,
-    *,
-    metric: str,
-    margin: float,
-    direction: Direction,
-    schedule: SeedPlan | None,
-    allowance: Allowance,
-    worst: Sequence[float] = (),
-    unit: str = "seed",
-    paired: bool = True,
-) -> Verdict:
-    """The verdict on a variant against the baseline; arguments as those of `ablate.stats.judge`.
-
-    Raises:
-        ValueError: The margin is not above 0.
-    """
-    values, theirs, relative = runs.compared(metric), baseline.compared(metric), metric == runs.target
-    if relative and not runs.diverged and (why := runs.unknown or baseline.unknown):
-        return Verdict("undecided", f"undecided: {why}", None, withheld=why)
-    if unit == "seed" and (missing_seeds(runs, baseline) or runs.unplanned or baseline.unplanned):
-        seeds = _seeds_of_looks(schedule, runs, baseline, sorted(values.keys() & theirs.keys()))
-        values, theirs = ({seed: of[seed] for seed in seeds} for of in (values, theirs))
-    verdict = judge(
-        values,
-        theirs,
-        margin=margin,
-        direction=direction,
-        schedule=schedule,
-        diverged={seed: trial.stopped_at for seed, trial in runs.diverged.items()},
-        baseline_diverged={seed: trial.stopped_at for seed, trial in baseline.diverged.items()},
-        allowance=allowance,
-        worst=worst,
-        unit=unit,
-        paired=paired,
-        relative=relative,
-    )
-    if relative and verdict.word == "undecided" and (runs.unreached or baseline.unreached):  # seeds do not help
-        why = "; ".join(dict.fromkeys((*allowance.why_high, *allowance.why_low)))
-        verdict = withheld(verdict, why)
-    missing = awaited_seeds(schedule, runs, baseline) if unit == "seed" else ""
-    if verdict.word == "undecided" and missing:
-        return replace(verdict, sentence=f"undecided: {missing}", further_seeds=None, withheld="", chance=None)
-    return verdict
 
 
 def compare_trials(
@@ -323,19 +278,8 @@ def compare_trials(
     worst = worst_results(runs, values, baseline_values, trivials[-1].value if trivials else None, rule.sign)
     allowance = allowances.versus(name, allowances.baseline, failed=not worst)
     if not paired:
-        allowance, worst = replace(allowance, tails=None), ()
-    verdict = judge_trials(
-        runs,
-        baseline,
-        metric=rule.metric,
-        margin=rule.margin,
-        direction=rule.direction,
-        schedule=rule.schedule,
-        allowance=allowance,
-        worst=worst,
-        unit=rule.unit,
-        paired=paired,
-    )
+        allowance = replace(allowance, tails=None)
+    verdict = _verdict(runs, baseline, rule, allowance, worst, paired)
     if not paired:
         return unpaired_difference([*values.values()], [*baseline_values.values()]), verdict
     # The seeds that did not diverge are a biased selection; of a bound on one side there is no interval.
@@ -344,6 +288,45 @@ def compare_trials(
     difference = paired_difference(values, baseline_values)
     difference = over_looks(difference, rule.schedule, allowance=allowance.of_change(rule.direction))
     return difference.as_shares() if rule.relative else difference, verdict
+
+
+def _verdict(
+    runs: VariantRuns,
+    baseline: VariantRuns,
+    rule: JudgingRule,
+    allowance: Allowance,
+    worst: Sequence[float],
+    paired: bool,
+) -> Verdict:
+    values, theirs, schedule = runs.compared(rule.metric), baseline.compared(rule.metric), rule.schedule
+    if runs.diverged:  # of all seeds that have ended, whatever is known of them
+        values = dict.fromkeys(runs.finished, 0.0)
+    elif rule.relative and (why := runs.unknown or baseline.unknown):
+        return Verdict("undecided", f"undecided: {why}", None, withheld=why)
+    elif rule.unit == "seed" and (missing_seeds(runs, baseline) or runs.unplanned or baseline.unplanned):
+        seeds = _seeds_of_looks(schedule, runs, baseline, [seed for seed in values if seed in theirs])
+        values, theirs = ({seed: of[seed] for seed in seeds} for of in (values, theirs))
+    verdict = judge(
+        values,
+        theirs,
+        margin=rule.margin,
+        direction=rule.direction,
+        schedule=schedule,
+        diverged={seed: trial.stopped_at for seed, trial in runs.diverged.items()},
+        baseline_diverged={seed: trial.stopped_at for seed, trial in baseline.diverged.items()},
+        allowance=allowance,
+        worst=worst,
+        unit=rule.unit,
+        paired=paired,
+        relative=rule.relative,
+    )
+    if rule.relative and verdict.word == "undecided" and (runs.unreached or baseline.unreached):  # seeds do not help
+        why = "; ".join(dict.fromkeys((*allowance.why_high, *allowance.why_low)))
+        verdict = withheld(verdict, why)
+    missing = awaited_seeds(schedule, runs, baseline) if rule.unit == "seed" else ""
+    if verdict.word == "undecided" and missing:
+        return replace(verdict, sentence=f"undecided: {missing}", further_seeds=None, withheld="", chance=None)
+    return verdict
 
 
 def withheld(verdict: Verdict, why: str) -> Verdict:
@@ -367,7 +350,7 @@ def awaited_seeds(schedule: SeedPlan | None, *sides: VariantRuns) -> str:
     if not all(side.states for side in sides):
         return "not planned yet"
     missing, unplanned = missing_seeds(*sides), max(side.unplanned for side in sides)
-    if not (missing or unplanned) or isinstance(schedule, SeedSchedule) or _ends_with_schedule(schedule):
+    if not (missing or unplanned) or _looks_at_any_seed(schedule):
         return ""
     planned = len(_planned(sides))
     ended = planned - len(missing)
@@ -375,12 +358,13 @@ def awaited_seeds(schedule: SeedPlan | None, *sides: VariantRuns) -> str:
     return f"{so_far}, and its design asked for no others" if unplanned and not missing else so_far
 
 
-def _planned(sides: Sequence[VariantRuns]) -> list[int]:
-    return sorted(set.intersection(*(set(side.states) for side in sides)))
+def _planned(sides: Sequence[VariantRuns]) -> set[int]:
+    return set.intersection(*(set(side.states) for side in sides))
 
 
-def _ends_with_schedule(schedule: SeedPlan | None) -> bool:
-    return isinstance(schedule, ExtendedSeeds) and isinstance(schedule.declared[-1], SeedSchedule)
+def _looks_at_any_seed(schedule: SeedPlan | None) -> bool:
+    """Whether what was declared last is a schedule."""
+    return isinstance(schedule.declared[-1] if isinstance(schedule, ExtendedSeeds) else schedule, SeedSchedule)
 
 
 def _seeds_of_looks(
@@ -391,9 +375,9 @@ def _seeds_of_looks(
         return ()
     first = min(missing_seeds(runs, baseline), default=math.inf)
     before = [seed for seed in paired if seed < first]
-    if isinstance(schedule, SeedSchedule):
-        return before
-    return before[: max(filter(schedule.declares, schedule.looks(len(before))), default=0)]
+    if isinstance(schedule, ExtendedSeeds) and not _looks_at_any_seed(schedule):
+        return before[: max(filter(schedule.declares, schedule.looks(len(before))), default=0)]
+    return before
 
 
 def worst_margin(margin: float, direction: Direction) -> float:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from ablate.analysis.fairness import Tuning
 from ablate.analysis.judging import Allowances, awaited_seeds, read_regrets, read_tails
 from ablate.analysis.runs import VariantRuns, baselines_of, pairs_windows, untimed, values_of
-from ablate.analysis.scaling import NO_AXIS_POINTS, AxisPoints
+from ablate.analysis.scaling import AxisPoints
+from ablate.analysis.times import Target
 from ablate.metrics import COSTS, INFERENCE, TIMED, why_absent
 from ablate.stats import Allowance, Direction, SeedPlan
 from ablate.store.records import StudyRecord, VariantRecord
@@ -35,10 +36,10 @@ class Results:
     runs: Mapping[str, VariantRuns]
     schedule: SeedPlan | None
     allowances: Allowances
-    tuning: Tuning | None = None
-    places: AxisPoints = NO_AXIS_POINTS
-    unlearnt: str = ""
-    behind: Set[str] = frozenset()
+    tuning: Tuning | None
+    places: AxisPoints
+    unlearnt: str
+    behind: Set[str]
 
     @property
     def unit(self) -> str:
@@ -73,14 +74,15 @@ class Results:
         return sorted({name for trial in trials for name in trial.metrics})
 
     def values(self, name: str, metric: str) -> dict[int, float]:
-        """Seed to the metric of a variant's trials that finished with a number; empty for an unknown variant."""
-        return values_of(metric, self.variants[name], self.runs[name]) if name in self.variants else {}
+        """Seed to the metric of a variant's trials that finished with a number."""
+        return values_of(metric, self.variants[name], self.runs[name])
 
     def count(self, name: str, quantity: str) -> float | None:
         """A counted quantity; None if no trial has reported it yet."""
-        variant = self.variants.get(name)
-        if variant is not None and quantity in ("parameters", "activation_bytes"):
-            return variant.parameters if quantity == "parameters" else variant.activation_bytes
+        if quantity == "parameters":
+            return self.variants[name].parameters
+        if quantity == "activation_bytes":
+            return self.variants[name].activation_bytes
         return next(iter(self.values(name, quantity).values()), None)
 
     def unknown(self, quantity: str, names: Sequence[str]) -> str:
@@ -94,19 +96,21 @@ class Results:
 
     def is_relative(self, metric: str) -> bool:
         """Whether a metric is the time to a target, which is compared as a ratio."""
-        return any(run.target == metric for run in self.runs.values())
+        target = Target.of(self.record)
+        return target is not None and target.name == metric
 
     def unmeasured(self, metric: str, names: Iterable[str]) -> str | None:
         """Why a quantity is unknown for these variants, as a clause; None if it is known or a trial may yet have it."""
-        unknown = [why for name in names if name in self.runs and (why := self.runs[name].unknown)]
+        runs = {name: self.runs[name] for name in names if name in self.runs}
+        unknown = next((run.unknown for run in runs.values() if run.unknown), "")
         if unknown and self.is_relative(metric):
-            return f"{metric} is not known: {unknown[0]}"
+            return f"{metric} is not known: {unknown}"
         if metric not in TIMED:
-            without = [name for name in names if name in self.runs and self._lacks(name, metric)]
+            without = [name for name in runs if self._lacks(name, metric)]
             owners = f"{' and '.join(without)} {'has' if len(without) == 1 else 'have'}"
             why = why_absent(metric)
             return f"{owners} no {metric}{why and ': '}{why}" if without and metric in self.known_metrics() else None
-        lacking = [name for name in names if name in self.runs and not self.values(name, metric)]
+        lacking = [name for name in runs if not self.values(name, metric)]
         return self._untimed(metric, lacking) if lacking else None
 
     def _untimed(self, metric: str, names: Sequence[str]) -> str:
@@ -124,17 +128,16 @@ class Results:
 
         A figure of cost waits for no other seed.
         """
-        sides = [self.runs[name] for name in names if name in self.runs]
-        if metric in COSTS or self.unit != "seed" or not sides:
+        if metric in COSTS or self.unit != "seed":
             return ""
-        return awaited_seeds(self.schedule, *sides)
+        return awaited_seeds(self.schedule, *(self.runs[name] for name in names))
 
     def diverged(self, name: str, metric: str) -> set[int]:
         """Seeds at which a variant diverged, or finished with a metric that is not a number.
 
         None for a figure of cost, which does not depend on divergence.
         """
-        if name not in self.runs or metric in COSTS:
+        if metric in COSTS:
             return set()
         overflowed = {s for s, value in self.runs[name].values(metric).items() if not math.isfinite(value)}
         return overflowed | set(self.runs[name].diverged)
@@ -161,14 +164,14 @@ class Results:
         if metric in COSTS:
             return Allowance()
         allowances, place = self._of_metric(metric, direction), self.places.of(left)
-        here = place is not None and place is self.places.of(right)
+        here = place if place is self.places.of(right) else None
         if metric != self.record.objective["metric"]:
-            study, runs = (place.study, place.runs) if place is not None and here else (self.record, self.runs)
+            study, runs = (self.record, self.runs) if here is None else (here.study, here.runs)
             tails, tails_at = read_tails(study, runs, metric, direction)
             allowances = replace(allowances, tails=tails, tails_at=tails_at)
-        elif place is not None and here:
-            allowances = replace(allowances, tails=place.allowances.tails, tails_at=place.allowances.tails_at)
-        if baselines_of(self.record).get(left) == right:
+        elif here is not None:
+            allowances = replace(allowances, tails=here.allowances.tails, tails_at=here.allowances.tails_at)
+        if baselines_of(self.record)[left] == right:
             allowances = replace(allowances, baseline=right)
         return allowances.versus(left, right).turned()
 
@@ -182,7 +185,7 @@ class Results:
             weights: Position to the weight of its advantage.
         """
         allowance = self.allowance([name for side in sides.values() for name in side], metric)
-        tuned = replace(self._of_metric(metric, direction), failed={}, censored={}, tails=None, tails_at={})
+        tuned = replace(self._of_metric(metric, direction), tails=None, tails_at={})
         for at, weight in weights.items() if metric not in COSTS else ():
             allowance += tuned.versus(*sides[at]).turned().times(weight)
         return allowance
@@ -190,16 +193,21 @@ class Results:
     def _of_metric(self, metric: str, direction: Direction) -> Allowances:
         """The allowances with those for tuned values in the unit of a metric."""
         if self.tuning is None:
-            return self.allowances
+            return self._lost(metric)
         other = "" if metric == self.record.objective["metric"] else metric
-        return replace(self.allowances, regret=read_regrets(self.tuning, direction, other))
+        return replace(self._lost(metric), regret=read_regrets(self.tuning, direction, other))
+
+    def _lost(self, metric: str) -> Allowances:
+        """The allowances of a metric: that a run ended above the target bounds the time to it, and nothing else."""
+        return self.allowances if metric == self.record.objective["metric"] else replace(self.allowances, censored={})
 
     def allowance(self, names: Sequence[str], metric: str) -> Allowance:
         """The allowance on a statement on several variants: no bound is valid if trials of one failed."""
         if metric in COSTS:
             return Allowance()
-        lost = {*self.allowances.failed, *(self.allowances.censored if self.is_relative(metric) else ())}
-        parts = [self.allowances.versus(name, name) for name in names if name in lost]
+        allowances = self._lost(metric)
+        lost = {*allowances.failed, *allowances.censored}
+        parts = [allowances.versus(name, name) for name in names if name in lost]
         return functools.reduce(Allowance.__add__, parts, Allowance())
 
     def advantage(self, left: str, right: str, metric: str, direction: Direction) -> dict[int, float]:
@@ -211,4 +219,4 @@ class Results:
         if self.is_relative(metric):
             ours, theirs = ({seed: math.log(value) for seed, value in of.items()} for of in (ours, theirs))
         sign = 1.0 if direction == "maximize" else -1.0
-        return {seed: sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())}
+        return {seed: sign * (value - theirs[seed]) for seed, value in ours.items() if seed in theirs}

@@ -217,7 +217,7 @@ def _fixed_seeds(record: StudyRecord, name: str) -> int:
 
 def _rules(record: StudyRecord, variant: VariantRecord) -> Mapping[str, Mapping[str, float]]:
     """The metrics of the trivial baselines of a variant's task, by name; of the study's unless its variants differ."""
-    if not any(on_data("", "") in name for name in record.trivial):
+    if on_data("", "") not in next(iter(record.trivial), ""):
         return record.trivial
     end = on_data("", task_hash(json.dumps(variant.spec.get("task", {}))))
     return {name.removesuffix(end): of for name, of in record.trivial.items() if name.endswith(end)}
@@ -287,7 +287,8 @@ def _with_times(
                 unknown = f"seed {seed} of {name} {why}"
                 break
             times[seed] = time
-            reached |= {seed} if there else set()
+            if there:
+                reached.add(seed)
         known = {} if unknown else times
         finished = {
             seed: replace(trial, metrics={**trial.metrics, target.name: known[seed]}) if seed in known else trial
@@ -447,7 +448,7 @@ class Failure:
 def failures_of(runs: Mapping[str, VariantRuns]) -> tuple[Failure, ...]:
     """The failed trials, variant by variant and seed by seed."""
     return tuple(
-        Failure(variant, seed, run.failed[seed].reason) for variant, run in runs.items() for seed in sorted(run.failed)
+        Failure(variant, seed, trial.reason) for variant, run in runs.items() for seed, trial in run.failed.items()
     )
 
 
@@ -489,22 +490,22 @@ def values_of(quantity: str, variant: VariantRecord, runs: VariantRuns) -> dict[
     """
     if quantity in INFERENCE:
         known = runs.timed.get(quantity, {})
-        return known if quantity in TIMED else dict.fromkeys(sorted(runs.finished), known[0]) if known else {}
+        if quantity in TIMED or not known:
+            return known
+        return dict.fromkeys(runs.finished, next(iter(known.values())))
+    if quantity == "tokens_per_second":
+        return runs.rates
     if quantity in TIMED:
         tokens = [sum(trial.tokens for trial in runs.whole(seed)) for seed in runs.finished]
-        of_a_trial = math.fsum(tokens) / len(tokens) if tokens else 0.0
-        return {
-            number: rate if quantity == "tokens_per_second" else of_a_trial / rate
-            for number, rate in sorted(runs.rates.items())
-        }
+        return {number: math.fsum(tokens) / len(tokens) / rate for number, rate in runs.rates.items() if tokens}
     cost = _COST_OF.get(quantity)
     if quantity == "flops":  # of its stages too
-        return {seed: sum(trial.flops for trial in runs.whole(seed)) for seed in sorted(runs.finished)}
+        return {seed: sum(trial.flops for trial in runs.whole(seed)) for seed in runs.finished}
     values = {
         seed: trial.metrics.get(quantity) if cost is None else cost(variant, trial)
         for seed, trial in runs.finished.items()
     }
-    return {seed: float(value) for seed, value in sorted(values.items()) if value is not None and math.isfinite(value)}
+    return {seed: float(value) for seed, value in values.items() if value is not None and math.isfinite(value)}
 
 
 def direction_of(quantity: str, record: StudyRecord) -> Direction | None:

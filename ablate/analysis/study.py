@@ -480,13 +480,10 @@ def _row(
             else None
         ),
         planned=tuple(runs.states),
-        finished=tuple(sorted(runs.finished)),
+        finished=tuple(runs.finished),
         states=runs.states,
         metrics=_metrics(runs) | ({} if runs.pruned else _costs(variant, runs, question.record)),
-        diverged=tuple(
-            Divergence(seed, runs.diverged[seed].stopped_at, runs.diverged[seed].reason)
-            for seed in sorted(runs.diverged)
-        ),
+        diverged=tuple(Divergence(seed, trial.stopped_at, trial.reason) for seed, trial in runs.diverged.items()),
         failed=failures_of({variant.name: runs}),
         difference=difference,
         verdict=None if chosen else verdict,
@@ -537,7 +534,7 @@ def _costs(variant: VariantRecord, runs: VariantRuns, record: StudyRecord) -> di
     """The costs among the columns that the space declares."""
     asked = [name for name in record.space.get("columns", ()) if name in COSTS]
     values = {name: values_of(name, variant, runs).values() for name in asked}
-    same = {name: Interval(min(known), None, None, len(known)) for name, known in values.items() if len({*known}) == 1}
+    same = {name: Interval(*{*known}, None, None, len(known)) for name, known in values.items() if len({*known}) == 1}
     return {name: mean_interval(known) for name, known in values.items() if known} | same
 
 

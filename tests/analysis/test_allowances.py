@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,17 +17,22 @@ from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.judging import (
     Allowances,
     _worse,
+    awaited_seeds,
     deciding_bounds,
     read_allowances,
     read_regrets,
+    read_tails,
     tail_words,
+    withheld,
     worst_results,
 )
+from ablate.analysis.results import Results
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import VariantRuns, read_runs, seed_schedule
+from ablate.analysis.scaling import NO_AXIS_POINTS, AxisPoint, AxisPoints, read_axis_points
 from ablate.analysis.study import read_study
 from ablate.analysis.warnings import assumption
-from ablate.stats import Bounds, ExtendedSeeds, SeedSchedule, Verdict
+from ablate.stats import Allowance, Bounds, ExtendedSeeds, SeedSchedule, Verdict
 from ablate.stats.calibrate import rate
 from ablate.stats.hidden_noise import Tails
 from ablate.store.records import Declaration, JudgedRuns, TrialState
@@ -80,7 +87,8 @@ def test_a_baseline_that_lost_seeds_makes_nothing_needed() -> None:
 
 def test_the_worst_case_of_a_failed_seed_may_allow_it() -> None:
     made = study({seed: 0.001 * (seed % 3) for seed in range(40)}, 40, {"norm=none": 1})
-    made.record = replace(made.record, trivial={"uniform": {"val_loss": 3.2}})  # at the worst 0.2 worse at one seed
+    trivial = {name: {"val_loss": value} for name, value in (("trigram", 3.1), ("bigram", 3.15), ("uniform", 3.2))}
+    made.record = replace(made.record, trivial=trivial)  # at the worst 0.2 worse at one seed
     found = variant(made).verdict
     assert found is not None
     assert found.word == "not needed"
@@ -241,6 +249,10 @@ def test_regret_is_of_the_chosen_value_in_the_metric_that_is_asked_for(direction
     assert 0.0 < regrets["near"] < 0.1
     assert regrets["far"] == pytest.approx(1.0, abs=0.1)
     assert read_regrets(tuning, direction, "val_bleu") == dict.fromkeys(regrets, math.inf)  # type: ignore[arg-type]
+    record, allowances = study({}, 2).record, Allowances("baseline", regret={"near": 9.0}, censored={"near": 1})
+    results = Results(record, {}, None, allowances, tuning, NO_AXIS_POINTS, "", frozenset())
+    allowed = results._of_metric(metric or "val_loss", direction)  # type: ignore[arg-type]
+    assert (allowed.regret, allowed.censored) == (regrets, {} if metric else {"near": 1})
 
 
 @pytest.mark.parametrize("skewness", [0.3, -0.3])
@@ -258,7 +270,7 @@ def test_a_tail_is_described_by_its_side_and_whether_it_has_a_bound(skewness: fl
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_worst_that_a_failed_trial_may_be_is_the_trivial_baseline(sign: float) -> None:
     """Beside the baseline at that seed, or beside its best seed where it has none there."""
-    runs = VariantRuns({}, {}, {}, {}, failed=dict.fromkeys((9, 7, 5)))  # type: ignore[arg-type]
+    runs = VariantRuns({}, {}, {}, {}, failed=dict.fromkeys((5, 7, 9)))  # type: ignore[arg-type]
     values, baseline = ({seed: sign * loss for seed, loss in of.items()} for of in (
         {6: 3.0, 8: 3.4}, {9: 3.2, 8: 2.9, 7: 3.1},
     ))  # fmt: skip
@@ -296,12 +308,224 @@ def test_tails_are_those_of_paired_differences_of_the_variants_that_are_compared
     found = [(gaps, list(lost)) for gaps, lost in _worse(record, read_runs(made, record, "val_loss"), "val_loss", sign)]
     expected = [({0: sign * 0.5, 1: sign * -0.25}, [2]), ({0: sign * 0.25, 1: sign * -0.5}, [2])]
     assert found == (expected if paired is None else expected[: len(paired) - 1] if paired else [])
+    censored = {"a=x": 2} if judged else {}
+    record = replace(record, judged=judged and replace(judged, censored=censored))
+    assert read_allowances(record, read_runs(made, record, "val_loss")).censored == censored
 
 
-@pytest.mark.parametrize("regret", [0.0, 0.01, 0.5, 3.0])
-def test_a_value_that_may_not_be_the_best_widens_the_side_that_it_flatters(regret: float) -> None:
+CHOICE = "by its tuning seeds {} may be up to {} better at another value; tune with more seeds"
+
+
+@pytest.mark.parametrize(("regret", "shown"), [(0.0, ""), (0.01, "0.01"), (0.5, "0.5"), (3.0, "3"), (0.996, "1")])
+def test_a_value_that_may_not_be_the_best_widens_the_side_that_it_flatters(regret: float, shown: str) -> None:
     """What a tuned variant may still gain bounds how much worse it is from below, and what its rival may from above."""
-    found = Allowances("base", regret={"tuned": regret}).versus("tuned", "base")
-    assert (found.low, found.high) == (regret, 0.0)
-    found = Allowances("base", regret={"tuned": regret}).versus("other", "tuned")
-    assert (found.low, found.high) == (0.0, regret)
+    found = Allowances("base", regret={"tuned": regret, "base": regret})
+    own, theirs = ((CHOICE.format(name, shown),) if shown else () for name in ("tuned", "the baseline"))
+    assert found.versus("tuned", "other") == Allowance(low=regret, why_low=own)
+    assert found.versus("other", "tuned") == Allowance(high=regret, why_high=own)
+    assert found.versus("tuned", "base") == Allowance(regret, regret, why_low=own, why_high=theirs)
+
+
+@pytest.mark.parametrize(
+    ("reason", "ours", "theirs"),
+    [
+        ("failed", "1 trial of a failed, and the result is unknown; run the study again",
+         "2 trials of the baseline failed, and the results are unknown; run the study again"),
+        ("censored", "1 run of a never reached the target, and the true values are worse",
+         "2 runs of the baseline never reached the target, and the true values are worse"),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_of_a_variant_leaves_it_unbounded_from_above(reason: str, ours: str, theirs: str) -> None:
+    """And what is not known of its rival from below; failed trials of the variant alone may be counted otherwise."""
+    found = Allowances("base", **{reason: {"a": 1, "base": 2}})
+    above, below = Allowance(high=math.inf, why_high=(ours,)), Allowance(low=math.inf, why_low=(theirs,))
+    assert (found.versus("a", "b"), found.versus("b", "base"), found.versus("b", "c")) == (above, below, Allowance())
+    assert found.versus("a", "base") == above + below
+    assert found.versus("a", "base", failed=False) == (below if reason == "failed" else above + below)
+
+
+@pytest.mark.parametrize("at_looks", [False, True])
+def test_a_tail_endangers_the_side_of_the_variant_and_both_sides_of_two_variants(at_looks: bool) -> None:
+    """At looks the last tail is told of those that endanger a side."""
+    last, first = Tails(0.5, 0.1, 8, low=False, high=True), Tails(-0.4, 0.1, 8, low=True, high=False)
+    seen = {3: first, 4: last, 5: None} if at_looks else {}
+    whole = None if at_looks else last
+    found, why = Allowances("base", tails=whole, tails_at=seen), (tail_words(last),)
+    told = (tail_words(first),) if at_looks else ()
+    assert found.versus("a", "base") == Allowance(tails=whole, why_low=told, why_high=why, tails_at=seen)
+    turned = {n: tails and tails.turned() for n, tails in seen.items()}
+    other = Allowance(tails=whole and whole.turned(), why_low=why, why_high=told, tails_at=turned)
+    assert found.versus("base", "a") == other
+    both = {n: tails and tails.both() for n, tails in seen.items()}
+    other = Allowance(tails=whole and whole.both(), why_low=why, why_high=why, tails_at=both)
+    assert found.versus("a", "b") == other
+    assert Allowances("base", tails_at={3: None}).versus("a", "base") == Allowance()
+
+
+FIVE, SIX = dict.fromkeys(range(5), TrialState.FINISHED), {5: TrialState.WAITING}
+LATER = SeedSchedule(3, 8)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "states", "unplanned", "said"),
+    [
+        (None, [FIVE, FIVE], (0, 0), ""),
+        (None, [FIVE, {}], (0, 0), "not planned yet"),
+        (LATER, [FIVE, {}], (0, 0), "not planned yet"),
+        (None, [FIVE | SIX, FIVE | SIX], (0, 0), "5 of 6 seeds have ended"),
+        (None, [FIVE | SIX, FIVE | {5: TrialState.PRUNED}], (0, 0), "5 of 6 seeds have ended"),
+        (None, [FIVE | SIX, FIVE], (0, 0), ""),
+        (None, [{0: TrialState.RUNNING}, FIVE], (0, 0), "0 of 1 seed have ended"),
+        (None, [{0: TrialState.FAILED} | SIX, FIVE | SIX], (0, 0), "1 of 2 seeds has ended"),
+        (None, [FIVE, FIVE], (0, 2), "5 of 7 seeds have ended, and its design asked for no others"),
+        (None, [FIVE | SIX, FIVE | SIX], (2, 1), "5 of 8 seeds have ended"),
+        (LATER, [FIVE | SIX, FIVE | SIX], (0, 0), ""),
+        (ExtendedSeeds((3, 6)), [FIVE | SIX, FIVE | SIX], (0, 0), "5 of 6 seeds have ended"),
+        (ExtendedSeeds((3, LATER, 9)), [FIVE | SIX, FIVE | SIX], (0, 0), "5 of 6 seeds have ended"),
+        (ExtendedSeeds((3, 5, LATER)), [FIVE | SIX, FIVE | SIX], (0, 0), ""),
+    ],
+)
+def test_a_comparison_waits_for_the_seeds_that_both_sides_have_planned(
+    schedule: Any, states: list[dict[int, TrialState]], unplanned: tuple[int, int], said: str
+) -> None:
+    sides = [VariantRuns(of, {}, {}, {}, unplanned=more) for of, more in zip(states, unplanned, strict=True)]
+    assert awaited_seeds(schedule, *sides) == awaited_seeds(schedule, *reversed(sides)) == said
+
+
+def test_a_withheld_verdict_keeps_its_bounds_and_asks_for_no_seeds() -> None:
+    bound = Bounds(0.1, 0.0, 0.2, 3)
+    verdict = Verdict("undecided", "undecided: near", 4, 0.1, 0.2, "", bound, 0.3, 0.5)
+    assert withheld(verdict, "why") == Verdict("undecided", "undecided: why", None, 0.1, 0.2, "why", bound, 0.3)
+    assert withheld(replace(verdict, word="diverged"), "why") == replace(verdict, word="diverged")
+
+
+@pytest.mark.parametrize("seeds", [({"start": 3, "max": 8},), (3, {"start": 3, "max": 8})])
+@pytest.mark.parametrize("ended", [1, 2])
+def test_a_schedule_counts_the_pairs_before_its_first_look(seeds: tuple[Any, ...], ended: int) -> None:
+    made = declared(study({seed: 0.5 + 0.01 * seed for seed in range(4)}, 4), *seeds)
+    del made.trial_records[f"norm=none/{ended}"]
+    found = variant(made).verdict
+    assert found is not None
+    assert found.sentence == f"undecided: at least 3 paired seeds are required, {ended} finished"
+
+
+@pytest.mark.parametrize("short", ["baseline", "norm=none"])
+def test_a_fixed_number_of_seeds_of_which_the_design_asked_for_fewer_has_no_verdict(short: str) -> None:
+    made = study({seed: 0.5 + 0.01 * seed for seed in range(5)}, 5)
+    planned = tuple(one for one in made.record.planned if one.variant != short or one.seed < 3)
+    made.record = replace(made.record, planned=planned, space={"design": {"seeds": 5}})
+    found = variant(made).verdict
+    assert found == Verdict("undecided", "undecided: 3 of 5 seeds have ended, and its design asked for no others", None)
+
+
+@pytest.mark.parametrize("lost", [TrialState.FAILED, TrialState.DIVERGED])
+def test_while_seeds_are_missing_a_verdict_tells_nothing_else(lost: TrialState) -> None:
+    """Neither what failed, nor how many seeds would decide; with a schedule it looks at the pairs before them."""
+    near = {0: 0.0, 1: 0.06, 2: 0.02, 3: 0.05, 4: 0.03, 5: 0.02}
+    waits = declared(study(near, 6), 3, 6)
+    del waits.trial_records["norm=none/4"]
+    found = variant(waits).verdict
+    assert found is not None
+    assert found.bound is not None, "three seeds were declared first"
+    assert found == Verdict("undecided", "undecided: 5 of 6 seeds have ended", None, found.p_needed, found.p_not_needed,
+                            bound=found.bound, p_better=found.p_better)  # fmt: skip
+    waits.add("norm=none", 0, state=TrialState.FAILED)
+    found = variant(waits).verdict
+    assert found is not None
+    assert (found.sentence, found.withheld) == ("undecided: 5 of 6 seeds have ended", "")
+    looks = declared(study(dict.fromkeys(range(6), 0.5) | {2: 0.51}, 6), {"start": 3, "max": 8})
+    looks.add("baseline", 0, state=lost)
+    del looks.trial_records["norm=none/5"]
+    found = variant(looks).verdict
+    assert found is not None
+    assert found.sentence.startswith("undecided: ")
+    assert variant(looks).awaits == ""
+
+
+def test_a_tail_of_paired_differences_does_not_concern_runs_that_share_nothing() -> None:
+    names = ("baseline", *"abcde")
+    made, found = fake_store({name: ({}, 10) for name in names}, 6, margin=MARGIN), []
+    for place, (name, seed) in enumerate(itertools.product(names, range(6))):
+        far = 0.0 if name == "baseline" else 0.1 + 0.5 * (seed == "abcde".index(name)) + 0.004 * (-1) ** place
+        made.add(name, seed, {"val_loss": 3.0 + seed / 50 + far})
+    for paired in (frozenset(names) - {"e"}, frozenset[str]()):
+        made.record = replace(made.record, judged=JudgedRuns("seed", paired, ""))
+        report = read_study(made, "a_study")
+        assert (report.evidence.tails is None) == (not paired)
+        found.append((report.variants[-1].verdict, report.variants[-1].difference))
+    assert found[0] == found[1]
+    assert found[0][1] is not None
+    assert not found[0][1].is_paired
+
+
+def swept_with_tails(seeds: Any = 6) -> FakeStore:
+    """Four variants at two values; one seed of each ends far worse, and one other far better in accuracy at the first.
+
+    Args:
+        seeds: As the design has them.
+    """
+    ends = [f"@model.heads={heads}" for heads in (1, 2)]
+    made = fake_store({name + end: ({}, 10) for end in ends for name in ("baseline", *"abcd")}, 6, margin=MARGIN)
+    design = {"kind": "sweep", "path": "model.heads", "values": [1, 2], "seeds": seeds}
+    made.record = replace(made.record, space={"design": design})
+    for place, (name, seed, end) in enumerate(itertools.product(("baseline", *"abcd"), range(6), ends)):
+        sign, far = (-1) ** (place // 2), name != "baseline" and seed == "abcd".index(name)
+        loss = 3.0 + seed / 50 + (0.2 + 0.5 * far + 0.004 * sign) * (name != "baseline")
+        accuracy = 0.5 + 0.3 * far * (end == ends[0]) + 0.004 * sign * (name != "baseline")
+        curve = [(step, loss) for step in range(1, 10)]
+        made.add(name + end, seed, {"val_loss": loss, "val_acc": accuracy}, curve=curve)
+    return made
+
+
+def test_the_course_of_a_swept_variant_ends_with_the_verdict_at_its_value() -> None:
+    """Also where a few seeds end far worse: a tail above does not endanger the lower bound that decides."""
+    rows = [row for row in read_study(swept_with_tails(), "a_study").variants if row.verdict is not None]
+    assert [row.verdict_word for row in rows] == ["needed"] * 8
+    assert [row.course.points[-1].word for row in rows if row.course] == ["needed"] * 8
+
+
+@pytest.mark.parametrize("seeds", [6, {"start": 3, "max": 8}])
+def test_claims_allow_for_the_tail_of_the_place_or_of_the_whole_study_in_their_metric(seeds: Any) -> None:
+    """Two variants of one place have the tail of that place; a trend has none, as tails cancel in a slope."""
+    made = swept_with_tails(seeds)
+    record, runs, places = made.record, read_runs(made, made.record, "val_loss"), read_axis_points(made, made.record)
+    whole, schedule = read_allowances(record, runs), seed_schedule(record)
+    results = Results(record, runs, schedule, whole, None, places, "", frozenset())
+    pairs = (("a", 1, "b", 1), ("a", 2, "baseline", 2), ("baseline", 1, "a", 1), ("a", 1, "b", 2))
+    for (left, at, right, other), (metric, direction) in itertools.product(
+        pairs, (("val_loss", "minimize"), ("val_acc", "maximize"))
+    ):
+        place = places.at[at]
+        study, of_place = (place.study, place.runs) if at == other else (record, runs)
+        tails, at_looks = read_tails(study, of_place, metric, direction)  # type: ignore[arg-type]
+        ours, theirs = f"{left}@model.heads={at}", f"{right}@model.heads={other}"
+        base = theirs if right == "baseline" else "baseline@model.heads=1"
+        expected = Allowances(base, tails=tails, tails_at=at_looks).versus(ours, theirs).turned()
+        found = results.advantage_allowance(ours, theirs, metric, direction)  # type: ignore[arg-type]
+        assert found == expected
+        assert (tails is None) == (seeds != 6 or (at == 2 and metric == "val_acc"))
+    assert results.advantage_allowance("a@model.heads=1", "b@model.heads=1", "flops", "minimize") == Allowance()
+    sides = {float(at): (f"a@model.heads={at}", f"baseline@model.heads={at}") for at in (1, 2)}
+    assert results.trend_allowance(sides, {1.0: -1.0, 2.0: 1.0}, "val_loss", "minimize") == Allowance()
+
+
+def test_two_variants_that_have_learnt_too_little_are_not_compared() -> None:
+    """At places of an axis by what is known there; seeds are those that the place has."""
+    later = {"@budget=2": ("nothing at 2", frozenset()), "@budget=4": ("nothing at 4", frozenset()),
+             "@budget=8": ("", frozenset("a"))}  # fmt: skip
+    rules = [SimpleNamespace(schedule=one) for one in (None, SeedSchedule(3, 8), ExtendedSeeds((3, 6)))]
+    places = {number: AxisPoint(end, None, {}, rule, None, *known)  # type: ignore[arg-type]
+              for number, (rule, (end, known)) in enumerate(zip(rules, later.items(), strict=True))}  # fmt: skip
+    record, schedule = study({}, 2).record, SeedSchedule(4, 9)
+    results = Results(record, {}, schedule, Allowances("base"), None, AxisPoints("budget", places), "", frozenset("c"))  # type: ignore[arg-type]
+    for left, right, why in (
+        ("a@budget=2", "b@budget=4", "nothing at 2"), ("b@budget=4", "a@budget=2", "nothing at 4"),
+        ("a@budget=2", "b@budget=8", ""), ("c", "d", ""), ("a", "a@budget=8", ""), ("b@budget=8", "c", ""),
+        *((*pair, f"neither {pair[0]} nor {pair[1]} is shown to beat a trivial baseline")
+          for pair in (("a@budget=2", "a@budget=8"), ("c", "b@budget=4"), ("a@budget=8", "c"))),
+    ):  # fmt: skip
+        assert results.too_little(left, right) == why
+    assert replace(results, unlearnt="nothing").too_little("a", "b") == "nothing"
+    plans = [results.schedule_on(names.split()) for names in ("a@budget=4", "a b@budget=2", "a@budget=2 a@budget=8")]
+    assert plans == [rules[place].schedule for place in (1, 0, 2)]
+    assert results.schedule_on(("a", "b")) == schedule

@@ -5,20 +5,35 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from fake_store import FakeStore, fake_store
+from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import StudyReport, VariantRow, read_study
 from ablate.analysis.columns import columns
-from ablate.analysis.runs import pairs_windows
+from ablate.analysis.runs import (
+    VariantRuns,
+    _windows,
+    baselines_of,
+    first_line,
+    on_rung,
+    pairs_windows,
+    read_runs,
+    untimed,
+    values_of,
+)
+from ablate.analysis.study import _metrics
 from ablate.analysis.times import first_at
 from ablate.errors import NotFoundError
+from ablate.metrics import CACHE, DECODE, PREFILL
 from ablate.render.as_json import study_json
-from ablate.spec.code import timed_identity
+from ablate.roles import TrialRole
+from ablate.spec.code import stage_identity, timed_identity
+from ablate.stats import Interval
 from ablate.stats.further import in_percent
-from ablate.store.records import CurvePoint, TrialState
+from ablate.store.records import WINDOWS, CurvePoint, Declaration, PlannedTrial, Recording, TrialState, VariantRecord
 
 VARIANTS = {"baseline": ({"norm": "rms"}, 1000), "norm=none": ({"norm": "none"}, 900)}
 T_95_TWO_SIDED_DF_1, T_95_ONE_SIDED_DF_1 = 12.7062, 6.3138  # from printed tables
@@ -56,7 +71,7 @@ def test_every_number_of_a_small_study() -> None:
 
     # Variant: differences -0.20 and -0.16, mean -0.18, each 0.02 off, standard error 0.02.
     assert variant.parameter_change == pytest.approx(-0.1)
-    assert variant.finished == (0, 1)
+    assert (variant.finished, variant.seconds) == ((0, 1), 13.0)
     assert variant.metrics["val_acc"].n == 1
     assert variant.metrics["val_acc"].low is None
     difference = variant.difference
@@ -184,6 +199,16 @@ def test_a_trial_that_finished_without_a_number_counts_as_diverged() -> None:
     assert variant.verdict.word == "diverged"
 
 
+def test_seeds_that_diverged_are_counted_among_those_that_ended() -> None:
+    made = two_seeds()
+    made.record = replace(made.record, planned=(*made.record.planned, PlannedTrial("norm=none/2", "norm=none", 2),
+                                                PlannedTrial("baseline/2", "baseline", 2)))  # fmt: skip
+    made.add("norm=none", 1, {}, state=TrialState.DIVERGED)
+    found = row(read_study(made, "a_study"), "norm=none").verdict
+    assert found is not None
+    assert found.sentence == "diverged: 1 of 2 seeds"
+
+
 def test_a_diverged_baseline_is_reported() -> None:
     store = two_seeds()
     store.add("baseline", 1, {}, state=TrialState.DIVERGED, stopped_at=9)
@@ -292,9 +317,67 @@ def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it()
     )
 
 
-def test_an_unknown_study_is_not_found() -> None:
-    with pytest.raises(NotFoundError):
-        read_study(two_seeds(), "another")
+@pytest.mark.parametrize("name", ["another", "a_study"])
+def test_an_unknown_study_and_one_without_its_baseline_are_not_found(name: str) -> None:
+    made = two_seeds()
+    made.record = replace(made.record, variants=made.record.variants[1:])
+    with pytest.raises(NotFoundError) as raised:
+        read_study(made, name)
+    assert name == "another" or str(raised.value) == (
+        "study 'a_study': this study has no variants: its command was killed before it wrote any, or they were lost. "
+        "Run `ablate study FILE` again. `ablate check-store` says whether the store is damaged."
+    )
+
+
+def test_a_cost_has_an_interval_only_where_it_differs_and_is_not_shown_of_what_was_ended_early() -> None:
+    made = fake_store({name: ({}, 10) for name in ("baseline", "a=x", "b=x", "c=x")}, seeds=3)
+    made.record = replace(made.record, space={"columns": ["flops", "val_loss"]})
+    for seed, flops in enumerate((1e9, 2e9, 6e9)):
+        made.add("baseline", seed, {"val_loss": 3.0}, flops=1e9)
+        made.add("a=x", seed, {"val_loss": 3.0}, flops=flops)
+        made.add("b=x", seed, {"val_loss": 3.0}, flops=1e9, state=TrialState.PRUNED if seed else TrialState.FINISHED)
+    costs = {row.name: row.metrics.get("flops") for row in read_study(made, "a_study").variants}
+    half = 4.302653 * np.std([1e9, 2e9, 6e9], ddof=1) / math.sqrt(3)  # t at 97.5 % for 2 degrees of freedom
+    ends = map(pytest.approx, (3e9, 3e9 - half, 3e9 + half))
+    assert costs == {"baseline": Interval(1e9, None, None, 3), "a=x": Interval(*ends, 3), "b=x": None, "c=x": None}
+
+
+def test_the_interval_of_a_metric_is_over_windows_where_it_is_their_mean() -> None:
+    """Within a thousandth, as windows are kept in single precision; the metrics are in the order of their names."""
+    ends = {"val_loss": 3.0015, "val_bits": 3.006, "val_accuracy": 0.5, "val_perplexity": math.inf, "train_loss": 2.5}
+    windows = {"val_loss": {0: 2.9, 1: 3.1}, "val_bits": {0: 2.9, 1: 3.1}}
+    made = two_seeds()
+    made.add("baseline", 0, ends)
+    found = _metrics(VariantRuns({}, {0: made.trial_records["baseline/0"]}, {}, {}, windows=windows))
+    half = 0.1 * T_95_TWO_SIDED_DF_1
+    assert [*found.items()] == [
+        ("train_loss", Interval(2.5, None, None, 1)),
+        ("val_accuracy", Interval(0.5, None, None, 1)),
+        ("val_bits", Interval(3.006, None, None, 1)),
+        ("val_loss", Interval(*(pytest.approx(3.0 + end, abs=1e-4) for end in (0.0, -half, half)), 2)),
+        ("val_perplexity", Interval(None, None, None, 1)),
+    ]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_chosen_variant_is_judged_by_the_fresh_seeds_alone_and_by_what_failed_among_them(lost: bool) -> None:
+    """Beside it stands the mean of the baseline over the fresh seeds that both have."""
+    made = two_seeds()
+    fresh = tuple(PlannedTrial(f"{name}/{seed}", name, seed, TrialRole.CONFIRMATION)
+                  for name in VARIANTS for seed in (70, 71, 72, 73))  # fmt: skip
+    variants = (made.record.variants[0], replace(made.record.variants[1], chosen=True))
+    made.record = replace(made.record, confirm_trials=fresh, variants=variants)
+    for seed, (theirs, ours) in {70: (3.0, 2.0), 71: (3.5, 2.51), 72: (4.0, 3.01), 73: (4.75, 3.74)}.items():
+        made.add("baseline", seed, {"val_loss": theirs})
+        made.add("norm=none", seed, {"val_loss": ours})
+    if lost:
+        made.add("norm=none", 72, state=TrialState.FAILED)
+    found = row(read_study(made, "a_study"), "norm=none")
+    assert (found.finished, found.confirmed, found.chosen) == ((0, 1), (70, 71, 72, 73), False)
+    assert found.beside == pytest.approx(3.75 if lost else 3.8125)
+    said = "undecided: 1 trial of norm=none failed, and the result is unknown; run the study again"
+    assert found.verdict is not None
+    assert found.verdict.sentence == (said if lost else "better by at least 0.98")
 
 
 def test_a_timing_beside_a_baseline_of_other_code_is_not_shown() -> None:
@@ -353,3 +436,129 @@ def test_windows_are_paired_of_one_model_that_is_not_trained(steps: int | None, 
     record = replace(made, variants=tuple(replace(one, spec=spec) for one in made.variants))
     assert pairs_windows(record) == pairs
     assert not pairs_windows(replace(record, baseline="another"))
+
+
+def test_quantities_are_of_finished_trials_and_those_that_are_timed_of_rounds() -> None:
+    """Training counts the stages before it. A cache has one value, and a rate one for each round."""
+    made = two_seeds()
+    made.add("norm=none", 7, {"val_loss": 2.0, "val_acc": math.nan}, tokens=100, flops=1.0)
+    made.add("norm=none", 9, {"val_loss": 3.0, "val_acc": 0.5, "val_f1": 0.25}, tokens=300, flops=4.0)
+    made.add("norm=none", 1, {"val_loss": 9.0}, tokens=50, flops=2.0)
+    first, second, stage = (made.trial_records[f"norm=none/{seed}"] for seed in (7, 9, 1))
+    timed = {"tokens_per_second": {0: 10.0, 1: 20.0}, CACHE: {0: 64.0, 1: 64.0}, DECODE: {0: 5.0, 1: 6.0}}
+    runs = VariantRuns({}, {7: first, 9: second}, {}, {}, timed=timed, stages={7: (stage,)})
+    expected = {
+        "val_loss": {7: 2.0, 9: 3.0}, "val_acc": {9: 0.5}, "val_f1": {9: 0.25}, "parameters": {7: 900.0, 9: 900.0},
+        "activation_bytes": {}, "flops": {7: 3.0, 9: 4.0}, "seconds": {0: 22.5, 1: 11.25}, CACHE: {7: 64.0, 9: 64.0},
+        "tokens_per_second": timed["tokens_per_second"], DECODE: timed[DECODE], PREFILL: {},
+    }  # fmt: skip
+    variant = made.record.variants[1]
+    assert {quantity: values_of(quantity, variant, runs) for quantity in expected} == expected
+    nothing = VariantRuns({}, {}, {}, {})
+    assert not any(values_of(quantity, variant, nothing) for quantity in expected)
+    assert values_of("seconds", variant, replace(runs, finished={})) == {}, "nobody knows how many tokens a trial has"
+
+
+def test_windows_are_those_of_the_last_measurement() -> None:
+    made = two_seeds()
+    values: list[dict[str, Any]] = [{WINDOWS: {"val_loss": [at, None, at + 0.5]}} for at in (1.0, 2.0, 3.0, 4.0)]
+    made.recorded["key"] = tuple(Recording(step, of) for step, of in enumerate((*values, {"loss": 3.0})))
+    assert _windows(made, "key") == {"val_loss": {0: 4.0, 2: 4.5}}
+    assert _windows(made, "another") == {}
+
+
+@pytest.mark.parametrize(("reason", "line"), [("", "no reason was recorded"), ("\n why \n at line 3", "why")])
+def test_a_failure_is_told_in_one_line(reason: str, line: str) -> None:
+    assert first_line(reason) == line
+
+
+def test_a_rung_has_the_seeds_and_the_pairs_that_were_seen_there() -> None:
+    """Pairs of a rung that was another model count for nothing."""
+    rungs = [{"model.width": width} for width in (8, 16, 32)]
+    seen = {"baseline@rung=2": 3, "a@rung=2": 2, "b@rung=2": 1, "a@rung=1": 9, "baseline@rung=3": 4}
+    before = Declaration({}, [], NOON, 9, 5, space={"design": {"rungs": rungs, "seeds_per_rung": [2, 3, 4]}},
+                         variants=seen, pairs=7)  # type: ignore[typeddict-item]  # fmt: skip
+    old, other = replace(before, space={}), replace(before, space={"design": {"rungs": rungs[:2], "seeds": 6}})
+    space = {"design": {"rungs": rungs, "seeds_per_rung": [3, 5, 7], "seeds": 9}}
+    record = replace(two_seeds().record, space=space, declared_before=(old, before, other))
+    for rung, seeds, now, pairs, fewer in ((1, 2, 3, 0, 0), (2, 3, 5, 2, 2), (3, 4, 7, 0, 0)):
+        found = on_rung(record, rung)
+        assert found.space["design"] == space["design"] | {"seeds": now}
+        assert found.declared_before == (
+            old, replace(before, seeds=seeds, pairs=pairs), replace(other, seeds=6, pairs=fewer)
+        )  # fmt: skip
+    another = replace(before, space={"design": {"rungs": rungs[::-1]}}, variants=seen | {"b@rung=3": 4})
+    found = on_rung(replace(record, declared_before=(another,)), 3)
+    assert found.declared_before == (replace(another, seeds=None, pairs=0),)
+    seeds = {"design": {"rungs": rungs, "seeds": 9}}
+    assert on_rung(replace(record, space=seeds), 2).space == seeds
+
+
+@pytest.mark.parametrize(
+    ("seeds", "chooses", "unplanned"), [(1, False, 0), (5, False, 3), (5, True, 0), ({}, False, 0)]
+)
+def test_seeds_that_a_study_declares_and_its_design_has_not_asked_for_are_counted(
+    seeds: Any, chooses: bool, unplanned: int
+) -> None:
+    made = two_seeds()
+    traits = replace(made.record.traits, chooses=chooses)
+    made.record = replace(made.record, space={"design": {"seeds": seeds}}, traits=traits)
+    assert {run.unplanned for run in read_runs(made, made.record, "val_loss").values()} == {unplanned}
+
+
+def test_the_stages_of_a_trial_are_those_of_its_seed_back_to_random_weights() -> None:
+    """As far as they have been trained, and on the data of which its spec has the identity."""
+    made = two_seeds()
+    origins = {"norm=none": ("second", "data"), "second": ("first", "data"), "other": ("first", "other data")}
+
+    def variant(name: str) -> VariantRecord:
+        origin = origins.get(name)
+        identity = "" if origin is None else stage_identity(f"hash of {origin[0]}", origin[1])
+        training = {"init_from": {"identity": identity}} if identity else {"init_from": None}
+        return VariantRecord(name, f"hash of {name}", {}, {"training": training}, 10)
+
+    scouts = [
+        PlannedTrial(f"{name}/{seed}", name, seed, TrialRole.STAGE) for name in ("first", "second") for seed in (0, 1)
+    ]
+    elsewhere = PlannedTrial("first/0", "gone", 0, TrialRole.TUNING)
+    made.record = replace(
+        made.record,
+        variants=tuple(map(variant, ("baseline", "norm=none", "other"))),
+        planned=(*made.record.planned, PlannedTrial("other/0", "other", 0)),
+        scout_variants=(variant("first"), variant("second")),
+        scout_trials=(elsewhere, *scouts),
+    )
+    for name, seed in (("first", 0), ("second", 0), ("second", 1)):
+        made.add(name, seed, {})
+    first, second, alone = (made.trial_records[key] for key in ("first/0", "second/0", "second/1"))
+    runs = read_runs(made, made.record, "val_loss")
+    assert {name: run.stages for name, run in runs.items()} == {
+        "baseline": {}, "norm=none": {0: (second, first), 1: (alone,)}, "other": {}
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("space", "baselines"),
+    [
+        ({}, {"baseline": "baseline", "a@p=2": "baseline", "baseline@p=2": "baseline"}),
+        ({"design": {"path": "p"}}, {"baseline@p=1": "baseline@p=1", "baseline@p=2": "baseline@p=1"}),
+        ({"design": {"path": "p"}}, {"baseline@p=1": "baseline@p=1", "baseline@p=2": "baseline@p=2",
+                                     "a@p=2": "baseline@p=2", "a@p=1": "baseline@p=1", "a@p=4": "baseline@p=1"}),
+        ({"budgets": [1, 2]}, {"kept": "kept", "a": "kept", "a@budget=2": "kept@budget=2",
+                               "kept@budget=2": "kept@budget=2", "a@budget=4": "kept"}),
+        ({"design": {"rungs": [{}, {}]}}, {"baseline@rung=2": "baseline@rung=2", "baseline@rung=1": "baseline@rung=1",
+                                           "a@rung=1": "baseline@rung=1", "a@rung=2": "baseline@rung=2"}),
+    ],
+)  # fmt: skip
+def test_a_variant_is_compared_with_the_baseline_of_its_own_place(
+    space: dict[str, Any], baselines: dict[str, str]
+) -> None:
+    record = replace(fake_store({name: ({}, 10) for name in baselines}).record, space=space)
+    assert baselines_of(record) == baselines
+
+
+@pytest.mark.parametrize(
+    ("names", "said"), [((), "no variant was"), (("a",), "a was not"), (("a", "b"), "a and b were not")]
+)
+def test_variants_that_were_not_timed_are_named(names: tuple[str, ...], said: str) -> None:
+    assert untimed("s", names) == f"{said} timed; `ablate resume s --time` does"

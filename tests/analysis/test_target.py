@@ -31,7 +31,7 @@ from ablate.render.answer import answer_text, print_why
 from ablate.render.as_json import study_json
 from ablate.render.formats import Place, find_format
 from ablate.stats.bounds import at_least, at_most
-from ablate.store.records import CurvePoint, SpeedTiming
+from ablate.store.records import CurvePoint, SpeedTiming, TrialState
 
 REACH, MARGIN, END = 1.9, 0.05, 1200
 
@@ -213,6 +213,12 @@ def test_every_output_says_that_differences_are_shares() -> None:
 
 def test_a_target_that_needs_no_training_and_one_that_needs_no_model_are_no_targets() -> None:
     made = studied({"baseline": [600, 610, 590], "other": [600, 610, 590]})
+    known = made.curve_points
+    made.curve_points = known | {"other/1": (), "baseline/2": ()}
+    assert rows(made)["other"].verdict_cell == "undecided: seed 1 of other has no evaluations"
+    made.curve_points = known | {"baseline/2": ()}
+    assert rows(made)["other"].verdict_cell == "undecided: seed 2 of baseline has no evaluations"
+    made.curve_points = known
     at_start = {key: tuple(one._replace(val_loss=1.0) for one in curve) for key, curve in made.curve_points.items()}
     made.curve_points = at_start
     assert rows(made)["other"].verdict_cell == "undecided: seed 0 of other was at the target before its first step"
@@ -226,6 +232,9 @@ def test_seconds_are_tokens_over_the_rates_of_rounds_dealt_to_the_seeds() -> Non
     made, rng = studied(times, measure="seconds"), np.random.default_rng(6)
     said = rows(made)["other"].verdict_cell
     assert said == "undecided: no variant was timed; `ablate resume a_study --time` does"
+    made.add("other", 4, {}, state=TrialState.DIVERGED)
+    assert rows(made)["other"].verdict_cell == "diverged: 1 of 5 seeds", "whatever its time would be"
+    made = studied(times, measure="seconds")
     ours, theirs = (rate * np.exp(rng.normal(0, 0.03, 11)) for rate in (500.0, 1000.0))
     made.time("other", ours.tolist(), theirs.tolist())
     found = rows(made)
@@ -264,3 +273,15 @@ def test_claims_on_times_are_about_shares() -> None:
     assert "fast is at least 0.2" in judged[0].sentence
     assert judged[2].evidence["difference"] == pytest.approx(0.15, abs=0.04)
     assert judged[2].evidence["difference_of"] == "steps_to_1.9 of slow over baseline, minus 1"
+
+
+def test_that_a_run_ended_above_the_target_limits_no_claim_on_another_metric() -> None:
+    plain = {"id": "c", "says": "x", "source": "", "left": "slow", "right": "baseline", "expect": "equal"}
+    metrics: tuple[dict[str, Any], ...] = ({}, {"metric": "val_accuracy", "direction": "maximize"})
+    claims = [plain | {"margin": 0.5} | of for of in metrics]
+    made = studied({"baseline": [900, 950, 920], "slow": [1250, 1180, 1230]}, claims=claims)
+    for key, trial in made.trial_records.items():
+        made.trial_records[key] = replace(trial, metrics=trial.metrics | {"val_accuracy": len(key) * trial.seed / 999})
+    time, accuracy = read_study(made, "a_study").answer.claims
+    assert time.sentence == "undecided: 2 runs of slow never reached the target, and the true values are worse"
+    assert accuracy.verdict == "supported"
