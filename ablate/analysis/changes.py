@@ -400,7 +400,7 @@ def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
     return Change(otherwise=tuple(replaced or [*(f"adding {part}" for part in added), *numbers] or others))
 
 
-def _valued(path: str, value: str | None, last: str, mixer: str) -> str:
+def _valued(path: str, value: str, last: str, mixer: str) -> str:
     """A value with what it is of: `rms query key norm`."""
     if value and path in _KINDS_OF:
         return _KINDS_OF[path].format(value=value.replace("_", " "), mixer=mixer)
@@ -445,11 +445,10 @@ def _word(value: Any) -> Any:
 
 
 def _is_nothing(value: Any) -> bool:
-    word = _word(value)
-    return word in NOTHING or (isinstance(word, (int, float)) and word == 0)
+    return _word(value) in NOTHING
 
 
-def _brief(value: Any) -> str | None:
-    """A bare value as text, if it is short."""
+def _brief(value: Any) -> str:
+    """A bare value as text, if it is short; else empty."""
     text = "" if isinstance(value, (bool, Mapping)) or value is None else str(value)
-    return text if 0 < len(text) <= _MOST else None
+    return text if len(text) <= _MOST else ""
