@@ -97,10 +97,8 @@ class EffectRow:
         """
         if self.low is None or self.high is None:
             return None
-        low, high = self.low - self.fall, self.high + self.rise
-        if abs(self.hidden) > _ROUNDING:
-            return (low, math.inf) if self.hidden > 0 else (-math.inf, high)
-        return low, high
+        low = -math.inf if self.hidden < -_ROUNDING else self.low - self.fall
+        return low, math.inf if self.hidden > _ROUNDING else self.high + self.rise
 
 
 @dataclass(frozen=True, slots=True)

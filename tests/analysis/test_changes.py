@@ -305,6 +305,8 @@ def test_titles_say_what_a_variant_is_and_no_two_are_alike() -> None:
     for compared in (record, plainest):
         assert effect_titles(compared, expected) == expected
     assert titles_of(changes_of(plainest))["baseline"] == "baseline"
+    unnamed = dataclasses.replace(plainest, variants=plainest.variants[1:])  # as of a sweep
+    assert effect_titles(unnamed, ["values=identity"]) == {"values=identity": "no value projection"}
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ def test_effects_of_a_grid_are_averages_and_differences_of_differences() -> None
     )
     assert found is not None
     assert (found.trials, found.diverged, found.counted_as, found.interactions_left_out) == (16, 0, None, False)
-    assert found.is_worse(0.1)
+    for direction, worse in (("minimize", [False, False, True]), ("maximize", [True, False, False])):
+        assert [replace(found, direction=direction).is_worse(change) for change in (-0.1, 0.0, 0.1)] == worse  # type: ignore[arg-type]
 
 
 def test_a_fraction_names_aliases_beside_the_effect() -> None:
@@ -92,6 +93,16 @@ def test_a_narrowed_effect_has_a_share_of_its_interval_around_the_same_estimate(
     assert row.narrowed(1.0) == row
     open_ended = replace(row, low=None)
     assert open_ended.narrowed(share) == open_ended
+    assert open_ended.bounds is None
+
+
+@pytest.mark.parametrize(
+    ("hidden", "low", "high"),
+    [(1e-9, -1.5, 5.25), (-1e-9, -1.5, 5.25), (-2e-9, -math.inf, 5.25), (2e-9, -1.5, math.inf)],
+)
+def test_what_diverged_opens_the_side_to_which_it_would_move_an_effect(hidden: float, low: float, high: float) -> None:
+    """Differences of rounding open none."""
+    assert EffectRow((("a", "off"),), 1.0, -1.0, 5.0, (), hidden, fall=0.5, rise=0.25).bounds == (low, high)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
