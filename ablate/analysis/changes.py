@@ -115,7 +115,7 @@ def setting_changes(record: StudyRecord, origin: str = "") -> Callable[[str, str
         if said := _said(text_of(switch, here), text_of(switch, setting)):
             return said
         settings = switches.get(switch, {})
-        value = {} if settings or _at(baseline.spec, switch) is None else {switch: _number(setting)}
+        value = {} if _at(baseline.spec, switch) is None else {switch: _number(setting)}
         paths = settings.get(setting, value)
         dropped = settings.get(here, {}).keys() - paths.keys()
         changed = {path: (_at(baseline.spec, path), value) for path, value in paths.items()}

@@ -20,6 +20,7 @@ from ablate.analysis.changes import (
     in_words,
     meanings_of,
     part_value,
+    part_words,
     setting_names,
     setting_titles,
     titles_of,
@@ -215,6 +216,23 @@ def test_between_two_texts_a_change_is_what_they_say_together_or_else_that_of_th
     assert change("it", "second", switches) == Change(otherwise=(otherwise,))
 
 
+@pytest.mark.parametrize(("place", "own"), [("", "changing the learning rate from 0.001 to 0.01"), ("@rung=2", "")])
+def test_a_value_of_a_point_is_reported_unless_it_is_of_a_place(place: str, own: str) -> None:
+    """A search draws it; at a place of a study it was tuned for the variant."""
+    made = study_of({"x": {"norm": "none", "training.optimizer.lr": "0.0100"}}, {})
+    variants = tuple(dataclasses.replace(variant, name=variant.name + place) for variant in made.record.variants)
+    found = changes_of(dataclasses.replace(made.record, variants=variants, baseline=f"baseline{place}"))
+    expected = Change(("the normalisation",), (own,) if own else (), combines=bool(own))
+    assert found == {f"baseline{place}": Change(), f"x{place}": expected}
+
+
+def test_a_skip_goes_around_attention_where_all_models_have_it() -> None:
+    other = {"model": {"block": {"mixer": {"kind": "fnet"}}}}
+    for specs, mixer in (((SPEC, SPEC), "attention"), ((SPEC, other), "the mixer"), ((), "the mixer")):
+        assert part_words("block.skips.mixer", *specs) == f"skip around {mixer}"
+    assert part_words("block.mlp.ratio") == "block.mlp.ratio"
+
+
 def test_what_the_baseline_sets_and_a_setting_does_not_is_reported() -> None:
     switches = {"mixer": {"attention": {"block.mixer": ATTENTION}, "own": {}}}
     made = study_of({"x": {"mixer": "own"}}, {}, switches)
@@ -346,12 +364,15 @@ def test_settings_are_called_by_their_last_words_as_far_as_these_tell_them_apart
 
 
 def test_a_setting_is_called_by_the_activation_that_it_trains() -> None:
-    switches = {"activation": {"gelu": {}, "squared": {"block.mlp.activation": "relu_squared"}}, "norm": {"pre_ln": {}}}
+    switches = {
+        "activation": {"gelu": {}, "squared": {"block.mlp.activation": "relu_squared"}},
+        "norm": {"pre_ln": {}, "my_own": {"block.norm": "rms"}},
+    }
     switches["both"] = {"wide_squared": {"block.mlp.activation": "relu_squared", "block.mlp.ratio": 8}}
     space = {"model": {"block": {"mlp": {"activation": "relu"}}}, "switches": switches}
     called = setting_names(dataclasses.replace(fake_store({"baseline": ({}, 9)}).record, space=space))
     assert [called("activation", name) for name in ("gelu", "squared")] == ["ReLU", "ReLU²"], "not by its own name"
-    assert called("norm", "pre_ln") == "pre ln"
+    assert [called("norm", name) for name in ("pre_ln", "my_own")] == ["pre ln", "my own"]
     assert called("both", "wide_squared") == "wide squared", "it does more"
 
 
