@@ -243,8 +243,11 @@ def setting_titles(names: Iterable[str]) -> dict[str, str]:
     `training.optimizer.lr` is `learning rate`, unless another path ends so: then it is `optimizer learning rate`.
     """
     parts = {name: [*name.split(".")[:-1], _last_words(name)] for name in names}
-    most = max(map(len, parts.values()), default=0)
-    ends = [{name: " ".join(words[-n:]).replace("_", " ") for name, words in parts.items()} for n in range(1, most + 1)]
+    longest = max(parts.values(), key=len, default=())
+    ends = [
+        {name: " ".join(words[-n:]).replace("_", " ") for name, words in parts.items()}
+        for n, _ in enumerate(longest, 1)
+    ]
     known = [Counter(of.values()) for of in ends]
     return {
         name: next((of[name] for of, count in zip(ends, known, strict=True) if count[of[name]] == 1), name)
@@ -261,9 +264,7 @@ def in_words(text: str, titles: Mapping[str, str], named: Collection[str] = ()) 
     places = {name: f"{BASELINE} at {of.replace('=', ' ')}" for name in titles for base, of in [split_axis(name)]
               if of and base == BASELINE}  # fmt: skip
     titles = {**titles, **places}
-    names = sorted(
-        (name for name in titles if ("=" in name or name in named) and titles[name] != name), key=len, reverse=True
-    )
+    names = sorted((name for name in titles if ("=" in name or name in named) and titles[name] != name), reverse=True)
     if not names:
         return text
     pattern = rf"(?<![\w=,.])(?:{'|'.join(map(re.escape, names))})(?![\w=@])(?!,\w)"
@@ -296,8 +297,8 @@ def effect_titles(record: StudyRecord, names: Iterable[str]) -> dict[str, str]:
     change = setting_changes(record, BASELINE if any(one.name == BASELINE for one in record.variants) else "")
 
     def title(name: str) -> str:
-        said = [change(*one.split("=", 1)).title or one for one in name.split(":")]
-        return said[0] if len(said) == 1 else " × ".join(one.rpartition("→ ")[2] for one in said)
+        first, *others = (change(*one.partition("=")[::2]).title or one for one in name.split(":"))
+        return " × ".join(one.rpartition("→ ")[2] for one in (first, *others)) if others else first
 
     titles = {name: title(name) for name in names}
     known = Counter(titles.values())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -170,7 +170,7 @@ def _space_of(space: Mapping[str, Any], task: str) -> dict[str, Any]:
     tuned = {
         path: {
             split_task(name)[0]: value
-            for name, value in sorted(values.items(), key=lambda of: bool(split_task(of[0])[1]))  # own ones count last
+            for name, value in sorted(values.items())  # own ones follow, and count
             if split_task(name)[1] in ("", task)
         }
         for path, values in (space.get("tuned") or {}).items()
@@ -345,7 +345,7 @@ class Suite:
     margin: float
     decimals: int
     tasks: dict[str, SuiteTask]
-    rows: tuple[SuiteRow, ...] = field(default=())
+    rows: tuple[SuiteRow, ...]
 
 
 def suite_of(report: StudyReport, words: Mapping[str, str]) -> Suite | None:

@@ -83,19 +83,19 @@ def test_a_calibration_without_noise_says_which_is_missing_the_seeds_or_their_sp
     for key in ("baseline/0", "baseline/1", "a=x/0", "a=x/1", "b=y/0"):
         made.add(key[:-2], int(key[-1]), {"val_loss": 3.0 + (key[0] == "a")})
 
-    def refusal() -> str:
+    def refusal(made: FakeStore) -> str:
         with pytest.raises(NotFoundError) as caught:
             read_calibration(made, "a_study")
         return str(caught.value)
 
-    assert refusal() == (
+    assert refusal(made) == (
         "study 'a_study': it shows no noise: the differences of each variant are the same at every seed; expected some "
         "spread between seeds; got none over up to 2 paired seeds. See whether val_loss is too coarse: more rows of "
         "validation tell smaller differences."
     )
-    for seeds, lost in (("1 paired seed", "a=x/1"), ("0 paired seeds", "baseline/0")):
-        del made.trial_records[lost]
-        assert refusal() == (
+    del made.trial_records["a=x/1"]
+    for seeds, store in (("1 paired seed", made), ("0 paired seeds", fake_store({"baseline": ({}, 10)}))):
+        assert refusal(store) == (
             "study 'a_study': it shows no noise yet; expected a variant and the baseline with two finished seeds; "
             f"got at most {seeds}. Run it with at least 2 seeds."
         )

@@ -235,7 +235,16 @@ def test_a_skip_goes_around_attention_where_all_models_have_it() -> None:
     other = {"model": {"block": {"mixer": {"kind": "fnet"}}}}
     for specs, mixer in (((SPEC, SPEC), "attention"), ((SPEC, other), "the mixer"), ((), "the mixer")):
         assert part_words("block.skips.mixer", *specs) == f"skip around {mixer}"
-    assert part_words("block.mlp.ratio") == "block.mlp.ratio"
+    words = {
+        "block.mlp.ratio": "block.mlp.ratio",
+        "block.mixer.query": "query projection",
+        "block.mixer.key": "key projection",
+        "model.dropout": "dropout on the embeddings",
+        "model.final_norm": "final normalisation",
+        "model.positions": "positions",
+        "model.tied_head": "tied head",
+    }
+    assert {path: part_words(path) for path in words} == words
 
 
 def test_what_the_baseline_sets_and_a_setting_does_not_is_reported() -> None:
@@ -323,8 +332,11 @@ def test_titles_say_what_a_variant_is_and_no_two_are_alike() -> None:
         "norm=none": "no normalisation",
         "norm=none:values=identity": "no normalisation × no value projection",
         "mixer=fnet:norm=none": "fnet × no normalisation",
+        "mixer=fnet": "attention mixer → fnet",
     }
-    plainest = dataclasses.replace(record, baseline="norm=none")
+    plain = {**SPEC, "model": {"block": {**BLOCK, "norm": "none"}, "exceptions": {"first": {"norm": "rms"}}}}
+    variants = [dataclasses.replace(one, spec=plain if "norm" in one.name else SPEC) for one in record.variants]
+    plainest = dataclasses.replace(record, baseline="norm=none", variants=tuple(variants))
     for compared in (record, plainest):
         assert effect_titles(compared, expected) == expected
     assert titles_of(changes_of(plainest))["baseline"] == "baseline"
@@ -345,6 +357,7 @@ def test_titles_say_what_a_variant_is_and_no_two_are_alike() -> None:
         ),
         (("baseline", "norm=none", "stage of baseline"), "stage of baseline"),
         (("baseline@rung=1", "norm=none@rung=1"), "no normalisation on rung 1"),
+        (("baseline@rung=1", "norm=none@rung=1", "norm=none@rung=2"), "no normalisation on the largest rung"),
     ],
 )
 def test_a_reader_sees_places_and_tuned_values_in_words(names: tuple[str, ...], said: str) -> None:
@@ -366,6 +379,9 @@ def test_settings_are_called_by_their_last_words_as_far_as_these_tell_them_apart
             paths, ["optimizer learning rate", "head learning rate", "width", "query key norm", "a b", "b"], strict=True
         )
     )
+    full = {"a.m.lr": "a m learning rate", "b.m.lr": "b m learning rate", "model.width": "width"}
+    assert setting_titles(full) == full
+    assert setting_titles([]) == {}
 
 
 def test_a_setting_is_called_by_the_activation_that_it_trains() -> None:

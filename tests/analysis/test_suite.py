@@ -153,8 +153,9 @@ def test_a_task_is_scored_from_its_best_rule_or_from_0_without_one(values: Value
 def test_former_declarations_and_shared_trials_are_those_of_the_task_or_of_the_whole(values: Values) -> None:
     """A variant counts as seen at as many seeds as on the task with the fewest; one task alone is no suite."""
     store, single = suite(values), {"task": {"kind": "copy"}, "claims": []}
+    claims = [{"id": "mean"}, {"id": "one", "task": "copy"}, {"id": "other", "task": "recall"}]
     seen = {"baseline@task=recall": 3, "baseline@task=copy": 2, "linear@task=copy": 1, "linear@task=recall": 2}
-    before = Declaration(store.record.objective, [], NOON, 8, space=store.record.space, variants=seen)
+    before = Declaration(store.record.objective, claims, NOON, 8, space=store.record.space, variants=seen)
     alone = Declaration(store.record.objective, [], NOON, 3, space=single, variants={"baseline": 3})
     shared = SharedTrials("earlier", ("linear@task=recall", "delta@task=recall", "linear@task=copy"))
     store.record = replace(store.record, declared_before=(before, alone), shared=(shared,))
@@ -163,21 +164,42 @@ def test_former_declarations_and_shared_trials_are_those_of_the_task_or_of_the_w
         (("linear", "delta"),), (("linear",),), (),
     ]  # fmt: skip
     of_copy, of_whole = tasks["copy"].declared_before, whole.declared_before
-    assert of_copy[0] == replace(before, space=tasks["copy"].space, variants={"baseline": 2, "linear": 1})
+    few = {"baseline": 2, "linear": 1}
+    assert of_copy[0] == replace(before, space=tasks["copy"].space, claims=claims[1:2], variants=few)
     assert of_copy[1].space == single
     objective = {"metric": "score", "direction": "maximize", "margin": MARGIN}
-    assert of_whole == (replace(before, objective=objective, variants={"baseline": 2, "linear": 1}), alone)
+    assert of_whole == (replace(before, objective=objective, claims=claims[:1], variants=few), alone)
     assert whole.shared == ()
+    assert [one.settings for one in tasks["copy"].variants] == [{"mixer": name} for name in values]
+
+
+def test_a_trial_of_a_suite_takes_what_those_of_its_tasks_take(values: Values) -> None:
+    store = suite(values)
+    store.trial_records = {
+        key: replace(one, flops=2.0**place, code="own", parts={"val_accuracy": (0.5,)})
+        for place, (key, one) in enumerate(store.trial_records.items())
+    }
+    reader = reader_of(store, "a_study")
+    found = reader.trials([planned.key for planned in reader.study("a_study").planned]).values()
+    assert {(one.seconds, one.tokens, one.code, len(one.parts)) for one in found} == {(30.0, 3000, "", 0)}
+    assert sum(one.flops for one in found) == 2.0**27 - 1, "each counts once"
 
 
 def test_the_size_of_a_variant_is_unknown_if_that_on_one_task_is(values: Values) -> None:
     store = suite(values)
     variants = [
-        replace(variant, spec={"width": number}, parameters=None if variant.name == "linear@task=copy" else number)
+        replace(
+            variant,
+            hash=variant.hash.replace("linear@task=recall", "baseline@task=recall"),
+            spec={"width": number},
+            parameters=None if variant.name == "linear@task=copy" else number,
+        )
         for number, variant in enumerate(store.record.variants)
     ]
     store.record = replace(store.record, variants=tuple(variants))
-    found = {one.name: one for one in reader_of(store, "a_study").study("a_study").variants}
+    reader = reader_of(store, "a_study")
+    found = {one.name: one for one in reader.study("a_study").variants}
+    assert len({one.hash for one in found.values()}) == 3, "also of two that are alike on the first task"
     assert {name: one.parameters for name, one in found.items()} == {"baseline": 1, "linear": None, "delta": 7}
     assert {name: one.spec["width"] for name, one in found.items()} == {"baseline": 0, "linear": 3, "delta": 6}
 
