@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from ablate.analysis.numbers import plural
 from ablate.analysis.report import StudyReport
-from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import StudyReader, seed_schedule
 from ablate.analysis.study import read_study
 from ablate.errors import NotFoundError
@@ -50,28 +49,34 @@ def read_calibration(store: StudyReader, name: str) -> StudyCalibration:
         NotFoundError: There is no such study, or it has no two paired seeds that differ.
     """
     report = read_study(store, name)
-    paired = [row for row in report.variants if row.difference is not None and report.record.pairs(row.name)]
-    noise = pooled_noise(row.difference for row in paired if row.difference is not None and not row.diverged)
+    compared = [(row, row.difference) for row in report.variants if row.difference is not None]
+    paired = [(row, difference) for row, difference in compared if report.record.pairs(row.name)]
+    noise = pooled_noise(difference for row, difference in paired if not row.diverged)
     if noise is None:
-        raise _no_noise(report, paired)
+        raise _no_noise(report, bool(compared), [difference.n for _, difference in paired])
     if report.direction == "maximize":  # what is simulated is how much worse a variant is
         noise = replace(noise, residuals=tuple(-residual for residual in noise.residuals))
     schedule = seed_schedule(report.record)
     powers = calibrate(noise, report.margin, SEEDS, schedule)
-    rows, adaptive = (powers[:-1], powers[-1]) if schedule else (powers, None)
+    rows, adaptive = powers[: len(SEEDS)], next(iter(powers[len(SEEDS) :]), None)
     return StudyCalibration(name, report.unit, report.metric, report.margin, noise, rows, adaptive, schedule)
 
 
-def _no_noise(report: StudyReport, paired: Sequence[VariantRow]) -> NotFoundError:
-    """The error if the noise cannot be estimated: no pairs, too few, or differences that are all the same."""
+def _no_noise(report: StudyReport, compared: bool, pairs: Sequence[int]) -> NotFoundError:
+    """The error if the noise cannot be estimated: no pairs, too few, or differences that are all the same.
+
+    Args:
+        compared: Whether there are differences, paired or not.
+        pairs: Of each paired comparison.
+    """
     where = f"study {report.record.name!r}"
-    if not paired and any(row.difference is not None for row in report.variants):
+    if compared and not pairs:
         return NotFoundError(
             "it was judged from runs that are not paired",
             where=where,
             expected=f"{report.unit}s that a variant shares with the baseline: the noise is that of their differences",
         )
-    most = max((row.difference.n for row in paired if row.difference is not None), default=0)
+    most = max(pairs, default=0)
     if most < LEAST_PAIRS:
         return NotFoundError(
             "it shows no noise yet",

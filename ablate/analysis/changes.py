@@ -115,7 +115,7 @@ def setting_changes(record: StudyRecord, origin: str = "") -> Callable[[str, str
         if said := _said(text_of(switch, here), text_of(switch, setting)):
             return said
         settings = switches.get(switch, {})
-        value = {} if settings or _at(baseline.spec, switch) is None else {switch: _number(setting)}
+        value = {} if _at(baseline.spec, switch) is None else {switch: _number(setting)}
         paths = settings.get(setting, value)
         dropped = settings.get(here, {}).keys() - paths.keys()
         changed = {path: (_at(baseline.spec, path), value) for path, value in paths.items()}
@@ -243,8 +243,11 @@ def setting_titles(names: Iterable[str]) -> dict[str, str]:
     `training.optimizer.lr` is `learning rate`, unless another path ends so: then it is `optimizer learning rate`.
     """
     parts = {name: [*name.split(".")[:-1], _last_words(name)] for name in names}
-    most = max(map(len, parts.values()), default=0)
-    ends = [{name: " ".join(words[-n:]).replace("_", " ") for name, words in parts.items()} for n in range(1, most + 1)]
+    longest = max(parts.values(), key=len, default=())
+    ends = [
+        {name: " ".join(words[-n:]).replace("_", " ") for name, words in parts.items()}
+        for n, _ in enumerate(longest, 1)
+    ]
     known = [Counter(of.values()) for of in ends]
     return {
         name: next((of[name] for of, count in zip(ends, known, strict=True) if count[of[name]] == 1), name)
@@ -261,9 +264,7 @@ def in_words(text: str, titles: Mapping[str, str], named: Collection[str] = ()) 
     places = {name: f"{BASELINE} at {of.replace('=', ' ')}" for name in titles for base, of in [split_axis(name)]
               if of and base == BASELINE}  # fmt: skip
     titles = {**titles, **places}
-    names = sorted(
-        (name for name in titles if ("=" in name or name in named) and titles[name] != name), key=len, reverse=True
-    )
+    names = sorted((name for name in titles if ("=" in name or name in named) and titles[name] != name), reverse=True)
     if not names:
         return text
     pattern = rf"(?<![\w=,.])(?:{'|'.join(map(re.escape, names))})(?![\w=@])(?!,\w)"
@@ -296,8 +297,8 @@ def effect_titles(record: StudyRecord, names: Iterable[str]) -> dict[str, str]:
     change = setting_changes(record, BASELINE if any(one.name == BASELINE for one in record.variants) else "")
 
     def title(name: str) -> str:
-        said = [change(*one.split("=", 1)).title or one for one in name.split(":")]
-        return said[0] if len(said) == 1 else " × ".join(one.rpartition("→ ")[2] for one in said)
+        first, *others = (change(*one.partition("=")[::2]).title or one for one in name.split(":"))
+        return " × ".join(one.rpartition("→ ")[2] for one in (first, *others)) if others else first
 
     titles = {name: title(name) for name in names}
     known = Counter(titles.values())
@@ -400,7 +401,7 @@ def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
     return Change(otherwise=tuple(replaced or [*(f"adding {part}" for part in added), *numbers] or others))
 
 
-def _valued(path: str, value: str | None, last: str, mixer: str) -> str:
+def _valued(path: str, value: str, last: str, mixer: str) -> str:
     """A value with what it is of: `rms query key norm`."""
     if value and path in _KINDS_OF:
         return _KINDS_OF[path].format(value=value.replace("_", " "), mixer=mixer)
@@ -445,11 +446,10 @@ def _word(value: Any) -> Any:
 
 
 def _is_nothing(value: Any) -> bool:
-    word = _word(value)
-    return word in NOTHING or (isinstance(word, (int, float)) and word == 0)
+    return _word(value) in NOTHING
 
 
-def _brief(value: Any) -> str | None:
-    """A bare value as text, if it is short."""
+def _brief(value: Any) -> str:
+    """A bare value as text, if it is short; else empty."""
     text = "" if isinstance(value, (bool, Mapping)) or value is None else str(value)
-    return text if 0 < len(text) <= _MOST else None
+    return text if len(text) <= _MOST else ""

@@ -41,8 +41,9 @@ from ablate.stats import (
     sign_flip,
     summarise,
 )
-from ablate.stats.bounds import LEAST_PAIRS, NO_ALLOWANCE, at_least, at_most
+from ablate.stats.bounds import NO_ALLOWANCE, at_least, at_most
 from ablate.stats.further import further_pairs
+from ablate.stats.paired import as_share
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import bends, slope_weights, slopes, steps
 from ablate.store.records import StudyRecord
@@ -120,24 +121,24 @@ class _Expectation:
     """An expectation that bounds of an advantage decide.
 
     Attributes:
-        supported: Whether bounds show it, given the margin.
-        refuted: Whether bounds show its contrary.
+        supported: Whether a lower and an upper bound show it, given the margin.
+        refuted: Whether they show its contrary.
         edges: Limits of the expected range of the advantage, in margins.
         parts: In how many ways its contrary can be shown; they share the error rate.
     """
 
-    supported: Callable[[Bounds, float], bool]
-    refuted: Callable[[Bounds, float], bool]
+    supported: Callable[[float, float, float], bool]
+    refuted: Callable[[float, float, float], bool]
     edges: tuple[float, ...]
     parts: int = 1
 
 
 _EXPECTATIONS = {
-    "better": _Expectation(lambda b, m: b.low > m, lambda b, m: b.high < m, (1,)),
-    "not_worse": _Expectation(lambda b, m: b.low > -m, lambda b, m: b.high < -m, (-1,)),
-    "worse": _Expectation(lambda b, m: b.high < -m, lambda b, m: b.low > -m, (-1,)),
+    "better": _Expectation(lambda low, high, m: low > m, lambda low, high, m: high < m, (1,)),
+    "not_worse": _Expectation(lambda low, high, m: low > -m, lambda low, high, m: high < -m, (-1,)),
+    "worse": _Expectation(lambda low, high, m: high < -m, lambda low, high, m: low > -m, (-1,)),
     "equal": _Expectation(
-        lambda b, m: -m < b.low and b.high < m, lambda b, m: b.low > m or b.high < -m, (-1, 1), parts=2
+        lambda low, high, m: -m < low and high < m, lambda low, high, m: low > m or high < -m, (-1, 1), parts=2
     ),
 }
 
@@ -208,7 +209,7 @@ def _comparison(claim: ComparisonClaim, results: Results) -> _Finding:
 @_settle.register
 def _order(claim: OrderClaim, results: Results) -> _Finding:
     # Support needs every pair at the full error rate. One refuted pair refutes the order, so pairs share that rate.
-    pairs = list(zip(claim.order, claim.order[1:], strict=False))
+    pairs = list(pairwise(claim.order))
     better = _EXPECTATIONS["better"]
     expectation = _Expectation(better.supported, better.refuted, better.edges, parts=len(pairs))
     metric = results.metric(claim.metric)
@@ -292,7 +293,7 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
     if missing := [name for name in names if name not in results.runs]:
         return _Finding("undecided", f"the study has no variant {' and no '.join(missing)}", evidence)
     if quantity in COUNTED:
-        return _counted_number(claim, names, results, evidence)
+        return _counted_number(claim, results, evidence)
     for variant in names:
         if diverged := sorted(results.diverged(variant, quantity)):
             reason = f"{variant} diverged at {_seeds(diverged)}"
@@ -305,7 +306,7 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
         if zero := sorted(seed for seed in values.keys() & theirs.keys() if theirs[seed] == 0):
             return _Finding("undecided", f"{quantity} of {over} is 0 at {_seeds(zero)}: no ratio is known", evidence)
         values = {seed: value / theirs[seed] for seed, value in values.items() if seed in theirs}
-    off_by_seed = {seed: values[seed] - claim.expect for seed in sorted(values)}
+    off_by_seed = {seed: value - claim.expect for seed, value in values.items()}
 
     def words(bound: Bounds, lower: bool, error: float) -> str:
         lowest, highest = claim.expect - claim.tolerance, claim.expect + claim.tolerance
@@ -324,22 +325,22 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
     )
 
 
-def _counted_number(claim: NumberClaim, names: Sequence[str], results: Results, evidence: dict[str, Any]) -> _Finding:
+def _counted_number(claim: NumberClaim, results: Results, evidence: dict[str, Any]) -> _Finding:
     """A number that is counted: the quantity of the first variant, over that of the second if there is one."""
-    quantity, counts = claim.subject.quantity, [results.count(name, claim.subject.quantity) for name in names]
-    known = [count for count in counts if count is not None]
-    if len(known) < len(names) or not all(known[1:]):
-        return _Finding("undecided", results.unknown(quantity, names), evidence)
-    value = known[0] / known[1] if len(names) > 1 else known[0]
+    name, quantity, over = claim.subject.variant, claim.subject.quantity, claim.subject.over
+    ours, theirs = results.count(name, quantity), results.count(over, quantity)
+    if ours is None or (over and not theirs):
+        return _Finding("undecided", results.unknown(quantity, [name, over] if over else [name]), evidence)
+    value = ours / theirs if theirs else ours
     off = value - claim.expect
-    within = abs(off) <= claim.tolerance or math.isclose(abs(off), claim.tolerance)  # 1.1 - 1 is more than 0.1
+    within = math.isclose(max(abs(off), claim.tolerance), claim.tolerance)  # 1.1 - 1 is more than 0.1
     verdict: ClaimWord = "supported" if within else "refuted"
-    if len(names) > 1:
-        reason = f"{names[0]} has {value:.4g} times the {quantity} of {names[1]}"
+    if over:
+        reason = f"{name} has {value:.4g} times the {quantity} of {over}"
         reason += f", the claim is {claim.expect:g} ± {claim.tolerance:g}"
     else:
         apart = "" if off == 0 else f", {abs(off):,.12g} {'more' if off > 0 else 'fewer'} than {claim.expect:,.12g}"
-        reason = f"{names[0]} has {value:,.12g} {quantity}{apart}"
+        reason = f"{name} has {value:,.12g} {quantity}{apart}"
     return _Finding(verdict, reason, {**evidence, "found": value})
 
 
@@ -361,17 +362,17 @@ def _compare(
         return _Finding("undecided", short, evidence)
     worst = _by_divergence(left, right, metric, results)
     if worst is not None:
-        bound, reason = worst
+        advantage, reason = worst
         evidence |= {"diverged": {name: sorted(results.diverged(name, metric)) for name in (left, right)}}
         verdict: ClaimWord = "undecided"
-        if bound is not None:
-            verdict = "supported" if expectation.supported(bound, margin) else "refuted"
+        if advantage is not None:
+            verdict = "supported" if expectation.supported(advantage, advantage, margin) else "refuted"
         return _Finding(verdict, reason, evidence)
 
     def words(bound: Bounds, lower: bool, error: float) -> str:
         limit = _lower(bound.low, margin) if lower else _upper(bound.high, margin)
-        if len(expectation.edges) == 2 and expectation.supported(bound, margin):
-            limit = f"at most {at_most(max(-bound.low, bound.high, 0.0), margin)} better or worse"
+        if len(expectation.edges) == 2 and expectation.supported(bound.low, bound.high, margin):
+            limit = f"at most {at_most(max(-bound.low, bound.high), margin)} better or worse"
         rests_on = f"{_one_sided(error)}, {plural(bound.n, f'paired {results.unit_of(metric)}')}, margin {margin:g}"
         return f"{left} is {limit} than {right} in {metric} ({rests_on})"
 
@@ -401,27 +402,25 @@ def _count(
         missing = [name for name, count in ((left, ours), (right, theirs)) if count is None]
         return _Finding("undecided", results.unknown(metric, missing), evidence)
     advantage = theirs - ours if direction == "minimize" else ours - theirs
-    exact = Bounds(advantage, advantage, advantage, 1)
-    verdict: ClaimWord = "supported" if expectation.supported(exact, margin) else "refuted"
+    verdict: ClaimWord = "supported" if expectation.supported(advantage, advantage, margin) else "refuted"
     reason = f"{left} has {ours:,.12g} {metric}, {right} {theirs:,.12g} (margin {margin:g})"
     return _Finding(verdict, reason, {**evidence, "found": {left: ours, right: theirs}})
 
 
-def _by_divergence(left: str, right: str, metric: str, results: Results) -> tuple[Bounds | None, str] | None:
-    """Bounds of the advantage that follow from divergence, and a reason; None if neither variant diverged.
+def _by_divergence(left: str, right: str, metric: str, results: Results) -> tuple[float | None, str] | None:
+    """The infinite advantage that follows from divergence, and a reason; None if neither variant diverged.
 
-    The bounds are None if divergence does not decide.
+    The advantage is None if divergence does not decide.
     """
     gone = {name: results.diverged(name, metric) for name in (left, right)}
     if gone[left] and gone[right]:
         return None, f"{left} and {right} both diverged"
-    for loser, winner, side in ((left, right, -1.0), (right, left, 1.0)):
+    for loser, winner, advantage in ((left, right, -math.inf), (right, left, math.inf)):
         if gone[loser]:
             witnesses = sorted(gone[loser] & results.values(winner, metric).keys())
             if not witnesses:
                 return None, f"{loser} diverged at {_seeds(sorted(gone[loser]))}, which {winner} has not finished"
-            bound = Bounds(side * math.inf, side * math.inf, side * math.inf, len(witnesses))
-            return bound, f"{loser} diverged at {_seeds(witnesses)}, which {winner} finished"
+            return advantage, f"{loser} diverged at {_seeds(witnesses)}, which {winner} finished"
     return None
 
 
@@ -447,18 +446,18 @@ def _paired_finding(
     if (known := results.known_metrics()) and metric not in {*known, *COSTS}:
         return _Finding("undecided", f"no trial has a metric `{metric}`; there are: {', '.join(known)}", evidence)
     summary = over_looks(summarise(values, CONFIDENCE), schedule, CONFIDENCE)
-    turned = allowance if sense > 0 else allowance.turned()
+    turned = allowance.turned() if sense == -1 else allowance
     shown = over_looks(summarise([sense * value for value in values], CONFIDENCE), schedule, CONFIDENCE, turned)
     evidence = evidence | _numbers(shown.as_shares() if relative else shown, list(by_seed))
     for verdict, bound, error in _looks(values, margin, expectation, schedule, allowance, relative):
-        lower = any(bound.low > edge * margin for edge in expectation.edges)  # the bound that the decision rests on
+        lower = bound.low > max(expectation.edges) * margin  # the bound that the decision rests on
         return _Finding(verdict, words(bound, lower, error), evidence | {"further_seeds": None})
     if allowance != NO_ALLOWANCE and _looks(values, margin, expectation, schedule, relative=relative):
         return _Finding("undecided", "; ".join(dict.fromkeys((*allowance.why_low, *allowance.why_high))), evidence)
     edges = [edge * margin for edge in expectation.edges]
     edges = [-math.log1p(-min(edge, _NEARLY_ALL)) for edge in edges] if relative else edges
     edge = min(edges, key=lambda at: abs((summary.difference or 0.0) - at))
-    if summary.difference is not None and summary.n >= LEAST_PAIRS and not summary.is_flat:
+    if summary.difference is not None and summary.sd is not None and not summary.is_flat:
         tested = allowance.shifted(edge, summary.difference)
         if tested is None:
             return _Finding("undecided", "; ".join(dict.fromkeys((*allowance.why_low, *allowance.why_high))), evidence)
@@ -481,10 +480,11 @@ def _looks(
     contrary = {bound.n: bound for bound in map(scale, bounds(values, schedule, shared, allowance))}
     decisions: list[tuple[ClaimWord, Bounds, float]] = []
     for bound in map(scale, bounds(values, schedule, allowance=allowance)):
-        if expectation.supported(bound, margin):
+        other = contrary.get(bound.n)
+        if expectation.supported(bound.low, bound.high, margin):
             decisions.append(("supported", bound, ERROR))
-        elif bound.n in contrary and expectation.refuted(contrary[bound.n], margin):
-            decisions.append(("refuted", contrary[bound.n], shared))
+        elif other is not None and expectation.refuted(other.low, other.high, margin):
+            decisions.append(("refuted", other, shared))
     return decisions
 
 
@@ -494,8 +494,7 @@ _NEARLY_ALL = 0.999
 
 def _share_saved(bound: Bounds) -> Bounds:
     """Bounds of `log(theirs / ours)` as the share of theirs that ours saves: 0.05 is 5 % less."""
-    spent = Bounds(-bound.mean, -bound.low, -bound.high, bound.n).as_shares()
-    return Bounds(-spent.mean, -spent.low, -spent.high, bound.n)
+    return Bounds(*(-as_share(-value) for value in (bound.mean, bound.low, bound.high)), bound.n)
 
 
 def _numbers(summary: PairedDifference, seeds: list[int]) -> dict[str, Any]:

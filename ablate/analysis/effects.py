@@ -97,10 +97,8 @@ class EffectRow:
         """
         if self.low is None or self.high is None:
             return None
-        low, high = self.low - self.fall, self.high + self.rise
-        if abs(self.hidden) > _ROUNDING:
-            return (low, math.inf) if self.hidden > 0 else (-math.inf, high)
-        return low, high
+        low = -math.inf if self.hidden < -_ROUNDING else self.low - self.fall
+        return low, math.inf if self.hidden > _ROUNDING else self.high + self.rise
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,23 +235,23 @@ def effects_of(
     """
     record = main_part(record)
     factors = factors_of(record)
-    worst = worst_value(record, runs)
     if Target.of(record) is not None:  # ratios have no sums of effects
         return None
-    ended = [variant for variant in record.variants if runs[variant.name].finished or runs[variant.name].diverged]
-    if worst is None or len(factors.switches) < 2 or not crosses(ended, factors.switches, ()):
+    values = counted_values(record, runs)
+    ended = [variant for variant in record.variants if values.get(variant.name)]
+    if not ended or not factors.switches or not crosses(ended, factors.switches, ()):
         return None
     observations, worse, diverged, slack = list[Observation](), list[Observation](), 0, list[float]()
     unit = 1.0 if record.objective["direction"] == "minimize" else -1.0
     regrets = {} if tuning is None else read_regrets(tuning, record.objective["direction"])
     schedule = seed_schedule(record)
     for variant in ended:
-        run = runs[variant.name]
-        for seed, value in counted_values(run, record.objective["metric"], worst).items():
+        lost = runs[variant.name].diverged
+        for seed, value in values[variant.name].items():
             observations.append(Observation(variant.settings, seed, value))
-            worse.append(Observation(variant.settings, seed, value + unit * (seed in run.diverged)))
+            worse.append(Observation(variant.settings, seed, value + unit * (seed in lost)))
             slack.append(regrets.get(variant.name, 0.0))
-        diverged += len(run.diverged)
+        diverged += len(lost)
     effects, left_out = _estimate(observations, factors.switches, schedule, slack)
     moved = _estimate(worse, factors.switches, schedule, slack)[0] if diverged else effects
     awaited = (awaited_seeds(schedule, runs[variant.name]) for variant in record.variants)
@@ -287,7 +285,7 @@ def effects_of(
         degrees=effects.degrees,
         trials=len(observations),
         diverged=diverged,
-        counted_as=worst if diverged else None,
+        counted_as=worst_value(record, runs) if diverged else None,
         pruned=sum(len(run.pruned) for run in runs.values()),
         axes=tuple(factors.axes),
         chosen=record.traits.chooses,
@@ -318,12 +316,11 @@ def setting_means(
         Nothing where trials are missing or unbalanced, so that the effect is not the difference of these means.
     """
     record = main_part(record)
-    worst = worst_value(record, runs)
+    values = counted_values(record, runs)
     found: dict[tuple[bool, ...], dict[int, list[float]]] = {}
     for name, active in active_settings(record, row).items():
         by_seed = found.setdefault(active, {})
-        values = {} if worst is None else counted_values(runs[name], record.objective["metric"], worst)
-        for seed, value in values.items():
+        for seed, value in values.get(name, {}).items():
             by_seed.setdefault(seed, []).append(value)
     means = {active: mean_interval(map(fmean, by_seed.values())) for active, by_seed in found.items()}
     signs = ((one.mean, (-1) ** active.count(False)) for active, one in means.items())
@@ -349,11 +346,10 @@ def trials_by_effect(
 ) -> list[tuple[dict[str, bool], float]]:
     """Each trial that ended: name of a main effect to whether its setting is active there, and the objective."""
     active = {row.name: active_settings(record, row) for row in effects.main}
-    worst, metric = worst_value(record, runs), record.objective["metric"]
     return [
-        ({effect: of[variant.name][0] for effect, of in active.items() if variant.name in of}, value)
-        for variant in main_part(record).variants
-        for value in ({} if worst is None else counted_values(runs[variant.name], metric, worst)).values()
+        ({effect: of[name] == (True,) for effect, of in active.items() if name in of}, value)
+        for name, values in counted_values(main_part(record), runs).items()
+        for value in values.values()
     ]
 
 
@@ -365,9 +361,18 @@ def worst_value(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> float |
     return max(values) if record.objective["direction"] == "minimize" else min(values)
 
 
-def counted_values(runs: VariantRuns, metric: str, worst: float) -> dict[int, float]:
-    """Seed to the objective of a variant's trials that ended; the worst value for those that diverged."""
-    return runs.values(metric) | dict.fromkeys(runs.diverged, worst)
+def counted_values(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, dict[int, float]]:
+    """Variant to seed to the objective of its trials that ended: the worst value for those that diverged.
+
+    Empty if no trial finished.
+    """
+    worst = worst_value(record, runs)
+    if worst is None:
+        return {}
+    found = {variant.name: runs[variant.name] for variant in record.variants}
+    return {
+        name: run.values(record.objective["metric"]) | dict.fromkeys(run.diverged, worst) for name, run in found.items()
+    }
 
 
 def _estimate(
@@ -438,18 +443,16 @@ def importances_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Stud
         MissingPackageError: Optuna or scikit-learn is not installed.
     """
     record = main_part(record)
-    varying, worst = factors_of(record), worst_value(record, runs)
+    varying, values = factors_of(record), counted_values(record, runs)
     factors = _factors(varying)
-    if worst is None or len(factors) < 2:
+    if len(factors) < 2:
         return None
-    metric = record.objective["metric"]
     used, configurations, diverged = [], [], 0
     for variant in record.variants:
-        places = _levels(variant, varying)
-        values = counted_values(runs[variant.name], metric, worst)
-        if places is not None and values:
+        places, own = _levels(variant, varying), values.get(variant.name)
+        if places is not None and own:
             used.append(variant)
-            configurations.append(Configuration(places, values))
+            configurations.append(Configuration(places, own))
             diverged += len(runs[variant.name].diverged)
     if len(used) < LEAST or not crosses(used, varying.switches, list(varying.axes)):
         return None
@@ -477,13 +480,13 @@ def _factors(varying: Factors) -> dict[str, Factor]:
 
 
 def _levels(variant: VariantRecord, varying: Factors) -> dict[str, float] | None:
-    """The level of a variant on each factor; None if it is outside of a numeric axis."""
+    """The level of a variant on each factor; None if it has none on a numeric axis."""
     places: dict[str, float] = {
         switch: settings.index(variant.settings[switch]) for switch, settings in varying.switches.items()
     }
     for axis, values in varying.axes.items():
         at = axis_value(variant, axis)
-        if at is None or not values[0] <= at <= values[-1]:
+        if at is None:
             return None
         places[axis] = _scale(at, values)
     return places

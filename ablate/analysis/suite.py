@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from ablate.analysis.numbers import decimals_for, few, listed, replaced
@@ -147,7 +148,7 @@ def _whole(record: StudyRecord, tasks: Mapping[str, StudyRecord], planned: tuple
             replace(
                 of[0],
                 hash=hashlib.sha256("".join(variant.hash for variant in of).encode()).hexdigest(),
-                parameters=round(sum(variant.parameters or 0 for variant in of) / len(of)),
+                parameters=_mean_size([variant.parameters for variant in of]),
             )
             for of in of_variant.values()
             if len(of) == len(tasks)
@@ -159,12 +160,17 @@ def _whole(record: StudyRecord, tasks: Mapping[str, StudyRecord], planned: tuple
     )
 
 
+def _mean_size(parameters: Sequence[int | None]) -> int | None:
+    known = [number for number in parameters if number is not None]
+    return round(fmean(known)) if len(known) == len(parameters) else None
+
+
 def _space_of(space: Mapping[str, Any], task: str) -> dict[str, Any]:
     """The space of one task of a suite, as far as reports read it."""
     tuned = {
         path: {
             split_task(name)[0]: value
-            for name, value in sorted(values.items(), key=lambda of: bool(split_task(of[0])[1]))  # own ones count last
+            for name, value in sorted(values.items())  # own ones follow, and count
             if split_task(name)[1] in ("", task)
         }
         for path, values in (space.get("tuned") or {}).items()
@@ -339,7 +345,7 @@ class Suite:
     margin: float
     decimals: int
     tasks: dict[str, SuiteTask]
-    rows: tuple[SuiteRow, ...] = field(default=())
+    rows: tuple[SuiteRow, ...]
 
 
 def suite_of(report: StudyReport, words: Mapping[str, str]) -> Suite | None:
@@ -367,13 +373,13 @@ def suite_of(report: StudyReport, words: Mapping[str, str]) -> Suite | None:
     rows, old = [], replaced(words.values())
     said = dict(words) | ({report.record.baseline: f"{old} (baseline)"} if old else {})
     for row in report.variants:
-        mean = row.mean(SCORE) or Interval(None, None, None, 0)
+        score = _ends(row.mean(SCORE))
         cells = {
             task: _cell(of, row.name, report.scales[task], f"{row.name} {task}" in together)
             for task, of in report.tasks.items()
         }
-        rows.append(SuiteRow(row.name, said.get(row.name, row.name), mean.mean, mean.low, mean.high, cells))
-    rows.sort(key=lambda row: (row.variant != report.record.baseline, -(row.score if row.score is not None else -9e9)))
+        rows.append(SuiteRow(row.name, said.get(row.name, row.name), *score, cells))
+    rows.sort(key=lambda row: (row.variant != report.record.baseline, math.inf if row.score is None else -row.score))
     return Suite(first.metric, first.margin, decimals_for(first.margin, ()), tasks, tuple(rows))
 
 
@@ -417,16 +423,21 @@ def suite_sentences(tasks: Mapping[str, StudyReport]) -> Iterator[str]:
         yield f"On {task} ({report.metric}, margin {report.margin:g}): {'; '.join(said) or 'nothing is compared'}."
 
 
+def _ends(mean: Interval | None) -> tuple[float | None, float | None, float | None]:
+    """A mean with the bounds of its interval."""
+    return (None, None, None) if mean is None else (mean.mean, mean.low, mean.high)
+
+
 def _cell(report: StudyReport, name: str, scale: Scale, jointly: bool) -> SuiteCell:
     row = next(row for row in report.variants if row.name == name)
-    mean = row.mean(report.metric) or Interval(None, None, None, 0)
-    ends = [] if mean.low is None or mean.high is None else sorted(map(scale.score, (mean.low, mean.high)))
+    mean, low, high = _ends(row.mean(report.metric))
+    ends = sorted(scale.score(end) for end in (low, high) if end is not None)
     paired = row.shown_difference if name != report.record.baseline else None
     return SuiteCell(
-        mean=mean.mean,
-        low=mean.low,
-        high=mean.high,
-        score=None if mean.mean is None else scale.score(mean.mean),
+        mean=mean,
+        low=low,
+        high=high,
+        score=None if mean is None else scale.score(mean),
         score_low=ends[0] if ends else None,
         score_high=ends[1] if ends else None,
         difference=paired.difference if paired else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import statistics
 
 import pytest
 from designed_study import on_off, run
@@ -23,7 +24,7 @@ from ablate.errors import NotFoundError
 from ablate.render.figures.effects import how_to_read_importances
 from ablate.spec.design import DesignSpec
 from ablate.stats import Importance
-from ablate.store.records import DesignTraits
+from ablate.store.records import DesignTraits, TrialState
 
 
 def study(losses: dict[str, float], space: dict[str, object] | None = None) -> FakeStore:
@@ -78,15 +79,41 @@ def test_a_search_by_several_objectives_names_no_best_point() -> None:
 
 
 def test_a_calibration_without_noise_says_which_is_missing_the_seeds_or_their_spread() -> None:
-    made = fake_store({"baseline": ({}, 10), "a=x": ({}, 10)}, seeds=2)
-    for seed in range(2):
-        made.add("baseline", seed, {"val_loss": 3.0})
-        made.add("a=x", seed, {"val_loss": 3.5})
-    with pytest.raises(NotFoundError, match=r"are the same at every seed.*val_loss is too coarse"):
-        read_calibration(made, "a_study")
+    made = fake_store({"baseline": ({}, 10), "a=x": ({}, 10), "b=y": ({}, 10)}, seeds=2)
+    for key in ("baseline/0", "baseline/1", "a=x/0", "a=x/1", "b=y/0"):
+        made.add(key[:-2], int(key[-1]), {"val_loss": 3.0 + (key[0] == "a")})
+
+    def refusal(made: FakeStore) -> str:
+        with pytest.raises(NotFoundError) as caught:
+            read_calibration(made, "a_study")
+        return str(caught.value)
+
+    assert refusal(made) == (
+        "study 'a_study': it shows no noise: the differences of each variant are the same at every seed; expected some "
+        "spread between seeds; got none over up to 2 paired seeds. See whether val_loss is too coarse: more rows of "
+        "validation tell smaller differences."
+    )
     del made.trial_records["a=x/1"]
-    with pytest.raises(NotFoundError, match=r"at most 1 paired seed.*Run it with at least 2 seeds"):
-        read_calibration(made, "a_study")
+    for seeds, store in (("1 paired seed", made), ("0 paired seeds", fake_store({"baseline": ({}, 10)}))):
+        assert refusal(store) == (
+            "study 'a_study': it shows no noise yet; expected a variant and the baseline with two finished seeds; "
+            f"got at most {seeds}. Run it with at least 2 seeds."
+        )
+
+
+def test_a_calibration_is_of_comparisons_without_divergence_and_of_the_seeds_of_a_schedule_too() -> None:
+    made = fake_store({"baseline": ({}, 10), "a=x": ({}, 10), "b=y": ({}, 10)}, seeds=4)
+    made.record = dataclasses.replace(made.record, space={"design": {"seeds": {"start": 3, "max": 6}}})
+    for seed, off in enumerate((0.1, 0.2, 0.4, 0.3)):
+        for name, change in (("baseline", 0.0), ("a=x", off), ("b=y", -5 * off)):
+            made.add(name, seed, {"val_loss": 3.0 + change})
+    made.add("b=y", 3, state=TrialState.DIVERGED)
+    found = read_calibration(made, "a_study")
+    assert (found.noise.comparisons, found.noise.freedom) == (1, 3)
+    assert found.noise.sd == pytest.approx(statistics.stdev((0.1, 0.2, 0.4, 0.3)))
+    assert [power.seeds for power in found.fixed] == [2, 3, 4, 5, 7, 10, 15, 20]
+    assert found.adaptive is not None
+    assert found.adaptive.mean_seeds < found.adaptive.seeds == 6
 
 
 def test_importances_mention_intervals_only_if_there_are_any() -> None:

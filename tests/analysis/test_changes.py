@@ -20,6 +20,7 @@ from ablate.analysis.changes import (
     in_words,
     meanings_of,
     part_value,
+    part_words,
     setting_names,
     setting_titles,
     titles_of,
@@ -161,10 +162,89 @@ def test_a_setting_may_have_an_at_sign_in_its_name(name: str, place: str) -> Non
         ({"training.label_smoothing": 0.1}, Change(otherwise=("setting the label smoothing to 0.1",))),
         ({"model.heads_of_keys": None}, Change(otherwise=("changing the heads of keys from 2 to its default",))),
         ({"model.window": None}, Change(removed=("the window",))),
+        ({"model.window": 64}, Change(otherwise=("changing the window from 32 to 64",))),
+        ({"block": {**BLOCK, "norm": "none"}}, Change(otherwise=("changing the block",))),
+        ({"training.schedule": 24 * "x"}, Change(otherwise=(f"adding {24 * 'x'} schedule",))),
+        ({"training.schedule": 25 * "x"}, Change(otherwise=("adding schedule",))),
+        ({"block.mixer.shaping": "shaped"}, Change(otherwise=("adding shaped attention",))),
+        (
+            {"training.schedule": "wsd", "training.warm": 9},
+            Change(otherwise=("adding wsd schedule", "setting the warm to 9"), combines=True),
+        ),
+        (
+            {"block.norm": "none", "training.schedule": "wsd", "training.scale": "mup"},
+            Change(removed=("the normalisation (with wsd schedule and mup scale instead)",)),
+        ),
+        ({"model.exceptions.first.norm": "rms"}, Change(otherwise=("adding rms norm",))),
+        ({"block.dropout": True}, Change(otherwise=("changing block.dropout",))),
+        ({"block.dropout": 25 * "x"}, Change(otherwise=("changing block.dropout",))),
     ],
 )
 def test_any_path_is_reported(paths: dict[str, Any], expected: Change) -> None:
     assert change("it", "other", {"it": {"same": {}, "other": paths}}) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "point"),
+    [
+        (Change(otherwise=("replacing the relu activation by gelu2",)), "gelu2"),
+        (Change(("the norm",), ("changing the learning rate from 1 to 4e-4",)), "no norm + learning rate 4e-4"),
+        (Change(otherwise=("changing the width from 8 to 4k", "adding wsd schedule")), "width 4k + with wsd schedule"),
+        (Change(otherwise=("replacing 2 by 4",)), "4"),
+    ],
+)
+def test_a_point_of_a_search_is_what_it_has(change: Change, point: str) -> None:
+    assert change.point == point
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "otherwise"),
+    [
+        ({"removes": "the norm"}, {}, "adding the norm"),
+        ({"replaces": "relu by gelu"}, {}, "replacing gelu by relu"),
+        ({"replaces": "relu by gelu"}, {"replaces": "relu by silu"}, "replacing gelu by silu"),
+        ({"replaces": "all of it"}, {"replaces": "relu by silu"}, "changing the clip from 1.0 to 2"),
+        ({"replaces": "relu by gelu"}, {"removes": "the norm"}, "changing the clip from 1.0 to 2"),
+        ({"removes": "the norm"}, {"removes": "the MLP"}, "changing the clip from 1.0 to 2"),
+        ({}, {"replaces": "relu by silu"}, "replacing relu by silu"),
+    ],
+)
+def test_between_two_texts_a_change_is_what_they_say_together_or_else_that_of_the_paths(
+    before: dict[str, str], after: dict[str, str], otherwise: str
+) -> None:
+    switches = {"it": {"first": before, "second": {**after, "training.clip": 2}}}
+    assert change("it", "second", switches) == Change(otherwise=(otherwise,))
+
+
+@pytest.mark.parametrize("place", ["", "@rung=2"])
+def test_a_value_of_a_point_is_reported_unless_it_is_of_a_place(place: str) -> None:
+    """A search draws it; at a place of a study it was tuned for the variant."""
+    own = ("changing the learning rate from 0.001 to 0.01", "replacing the adamw kind by sgd") if not place else ()
+    values = {"training.optimizer.lr": "0.0100", "training.optimizer.kind": "sgd"}
+    made = study_of({"x": {"norm": "none", **values}}, {})
+    variants = tuple(dataclasses.replace(variant, name=variant.name + place) for variant in made.record.variants)
+    record = dataclasses.replace(made.record, variants=variants, baseline=f"baseline{place}")
+    expected = Change(("the normalisation",), own, combines=bool(own))
+    assert changes_of(record) == {f"baseline{place}": Change(), f"x{place}": expected}
+    search = dataclasses.replace(record, traits=dataclasses.replace(record.traits, finds_best=True))
+    said = "no normalisation + learning rate 0.01 + sgd" if not place else "no normalisation"
+    assert variant_titles(search) == {f"baseline{place}": f"baseline{place}", f"x{place}": said}
+
+
+def test_a_skip_goes_around_attention_where_all_models_have_it() -> None:
+    other = {"model": {"block": {"mixer": {"kind": "fnet"}}}}
+    for specs, mixer in (((SPEC, SPEC), "attention"), ((SPEC, other), "the mixer"), ((), "the mixer")):
+        assert part_words("block.skips.mixer", *specs) == f"skip around {mixer}"
+    words = {
+        "block.mlp.ratio": "block.mlp.ratio",
+        "block.mixer.query": "query projection",
+        "block.mixer.key": "key projection",
+        "model.dropout": "dropout on the embeddings",
+        "model.final_norm": "final normalisation",
+        "model.positions": "positions",
+        "model.tied_head": "tied head",
+    }
+    assert {path: part_words(path) for path in words} == words
 
 
 def test_what_the_baseline_sets_and_a_setting_does_not_is_reported() -> None:
@@ -173,6 +253,12 @@ def test_what_the_baseline_sets_and_a_setting_does_not_is_reported() -> None:
     space = {**SPEC, "switches": switches, "model": {"block": {**BLOCK, "mixer": {"kind": "linear"}}}}
     made.record = dataclasses.replace(made.record, space=space)
     assert changes_of(made.record)["x"] == Change(otherwise=("replacing the attention mixer by linear",))
+    parts = {f"training.{name}": name for name in "ghdefabc"}
+    made = study_of({"x": {"it": "own"}}, {}, {"it": {"first": parts, "own": {}}})
+    spec = {**SPEC, "training": {name: name for name in "abcdefgh"}}
+    variants = tuple(dataclasses.replace(variant, spec=spec) for variant in made.record.variants)
+    found = changes_of(dataclasses.replace(made.record, variants=variants, space={**made.record.space, "training": {}}))
+    assert found["x"] == Change(tuple(f"the {name}" for name in "abcdefgh"), combines=True)
 
 
 def test_a_text_stands_for_a_setting_else_that_of_its_switch_and_a_variant_has_its_own() -> None:
@@ -182,16 +268,17 @@ def test_a_text_stands_for_a_setting_else_that_of_its_switch_and_a_variant_has_i
     }
     both = {"skip": "shaped", "norm": "none"}
     made = study_of(
-        {"a": {"skip": "removed"}, "b": {"norm": "none"}, "c": both, "d": both},
+        {"a": {"skip": "removed"}, "b": {"norm": "none"}, "c": both, "d": both, "e": {"norm": "none"}},
         {},
         switches,
-        texts={"d": {**both, "removes": "almost all"}},
+        texts={"d": {**both, "removes": "almost all"}, "e": {"removes": "one"}},
     )
     found = changes_of(made.record)
     assert found["a"] == Change(removed=("the residual",))
     assert found["b"] == Change(otherwise=("replacing a norm by nothing",))
     assert found["c"] == Change(("the residual",), ("replacing a norm by nothing",), combines=True)
     assert found["d"] == Change(removed=("almost all",), combines=True)
+    assert found["e"] == Change(removed=("one",))
 
 
 def test_studies_of_which_nothing_is_known_are_reported_by_names() -> None:
@@ -241,11 +328,20 @@ def test_titles_say_what_a_variant_is_and_no_two_are_alike() -> None:
         "no a beside baseline at rung 2, as it is and b"
     )
     assert in_words("a=x-2 and a=x", {"a=x": "no a", "a=x-2": "half of a"}) == "half of a and no a"
-    pair, alone = "norm=none:values=identity", "norm=none"
-    assert effect_titles(record, [alone, pair]) == {
-        alone: "no normalisation",
-        pair: "no normalisation × no value projection",
+    expected = {
+        "norm=none": "no normalisation",
+        "norm=none:values=identity": "no normalisation × no value projection",
+        "mixer=fnet:norm=none": "fnet × no normalisation",
+        "mixer=fnet": "attention mixer → fnet",
     }
+    plain = {**SPEC, "model": {"block": {**BLOCK, "norm": "none"}, "exceptions": {"first": {"norm": "rms"}}}}
+    variants = [dataclasses.replace(one, spec=plain if "norm" in one.name else SPEC) for one in record.variants]
+    plainest = dataclasses.replace(record, baseline="norm=none", variants=tuple(variants))
+    for compared in (record, plainest):
+        assert effect_titles(compared, expected) == expected
+    assert titles_of(changes_of(plainest))["baseline"] == "baseline"
+    unnamed = dataclasses.replace(plainest, variants=plainest.variants[1:])  # as of a sweep
+    assert effect_titles(unnamed, ["values=identity"]) == {"values=identity": "no value projection"}
 
 
 @pytest.mark.parametrize(
@@ -260,6 +356,8 @@ def test_titles_say_what_a_variant_is_and_no_two_are_alike() -> None:
             "no normalisation (learning rate 0.00488)",
         ),
         (("baseline", "norm=none", "stage of baseline"), "stage of baseline"),
+        (("baseline@rung=1", "norm=none@rung=1"), "no normalisation on rung 1"),
+        (("baseline@rung=1", "norm=none@rung=1", "norm=none@rung=2"), "no normalisation on the largest rung"),
     ],
 )
 def test_a_reader_sees_places_and_tuned_values_in_words(names: tuple[str, ...], said: str) -> None:
@@ -281,14 +379,22 @@ def test_settings_are_called_by_their_last_words_as_far_as_these_tell_them_apart
             paths, ["optimizer learning rate", "head learning rate", "width", "query key norm", "a b", "b"], strict=True
         )
     )
+    full = {"a.m.lr": "a m learning rate", "b.m.lr": "b m learning rate", "model.width": "width"}
+    assert setting_titles(full) == full
+    assert setting_titles([]) == {}
 
 
 def test_a_setting_is_called_by_the_activation_that_it_trains() -> None:
-    switches = {"activation": {"gelu": {}, "squared": {"block.mlp.activation": "relu_squared"}}, "norm": {"pre_ln": {}}}
+    switches = {
+        "activation": {"gelu": {}, "squared": {"block.mlp.activation": "relu_squared"}},
+        "norm": {"pre_ln": {}, "my_own": {"block.norm": "rms"}},
+    }
+    switches["both"] = {"wide_squared": {"block.mlp.activation": "relu_squared", "block.mlp.ratio": 8}}
     space = {"model": {"block": {"mlp": {"activation": "relu"}}}, "switches": switches}
     called = setting_names(dataclasses.replace(fake_store({"baseline": ({}, 9)}).record, space=space))
     assert [called("activation", name) for name in ("gelu", "squared")] == ["ReLU", "ReLU²"], "not by its own name"
-    assert called("norm", "pre_ln") == "pre ln"
+    assert [called("norm", name) for name in ("pre_ln", "my_own")] == ["pre ln", "my own"]
+    assert called("both", "wide_squared") == "wide squared", "it does more"
 
 
 def test_the_smallest_is_said_to_keep_a_part_once_although_it_was_removed_in_two_ways() -> None:

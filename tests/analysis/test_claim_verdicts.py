@@ -16,7 +16,9 @@ from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
 from ablate.analysis import read_study
-from ablate.analysis.claims import ClaimVerdict
+from ablate.analysis.claims import ClaimVerdict, judge_claims
+from ablate.analysis.judging import Allowances
+from ablate.analysis.runs import read_runs
 from ablate.render.as_json import study_json, to_text
 from ablate.render.table import print_study
 from ablate.stats.further import in_percent
@@ -186,15 +188,31 @@ def test_too_few_or_too_noisy_seeds_leave_it_undecided_and_say_how_many_would_de
     few = only(store_with([claim("better")], {"attention": [3.0], "he": [2.0]}))
     assert few.sentence == "undecided: at least 2 paired seeds are required, 1 finished"
     assert few.evidence["further_seeds"] == 1
+    edges = {"better": [0.05], "not_worse": [-0.05], "worse": [-0.05], "equal": [-0.05, 0.05]}
     for sign in (1, -1):  # which of both edges is the nearer one
         losses = [3.0 + sign * off for off in (-0.04, 0.01, 0.05)]
-        noisy = only(store_with([claim("equal")], {"attention": [3.0, 3.0, 3.0], "he": losses}))
-        assert noisy.verdict == "undecided"
-        more = f"undecided: about {noisy.evidence['further_seeds']} more seeds would decide with a chance of "
-        assert noisy.sentence == more + in_percent(noisy.evidence["chance_of_decision"])
-        # The difference is 1/150 and its standard deviation 0.0451: 0.0433 from the nearer edge.
-        required = TTestPower().solve_power((0.05 - 0.02 / 3) / 0.0450925, alpha=0.005, power=0.8, alternative="larger")
-        assert noisy.evidence["further_seeds"] == int(np.ceil(required)) - 3
+        found = verdicts(store_with([claim(word) for word in edges], {"attention": [3.0, 3.0, 3.0], "he": losses}))
+        for noisy, limits in zip(found.values(), edges.values(), strict=True):
+            assert noisy.verdict == "undecided"
+            more = f"undecided: about {noisy.evidence['further_seeds']} more seeds would decide with a chance of "
+            assert noisy.sentence == more + in_percent(noisy.evidence["chance_of_decision"])
+            # The difference is 1/150 and its standard deviation 0.0451.
+            apart = min(abs(-sign * 0.02 / 3 - limit) for limit in limits) / 0.0450925
+            required = TTestPower().solve_power(apart, alpha=0.005, power=0.8, alternative="larger")
+            assert noisy.evidence["further_seeds"] == int(np.ceil(required)) - 3
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ([2.0], "at least 2 paired seeds are required, 1 finished"),
+        ([2.0, 2.0], "all 2 differences are -1, and without any spread no test is possible: "),
+    ],
+)
+def test_missing_seeds_and_missing_spread_are_said_before_a_failed_trial(losses: list[float], said: str) -> None:
+    store = store_with([claim("better")], {"attention": [3.0] * (len(losses) + 1), "he": losses})
+    store.add("he", len(losses), state=TrialState.FAILED, reason="out of memory")
+    assert only(store).sentence.startswith(f"undecided: {said}")
 
 
 def test_divergence_counts_against_a_variant() -> None:
@@ -251,6 +269,7 @@ def test_a_side_metric_that_overflows_is_a_divergence() -> None:
         (20_947_007, 1, "supported: he has 20,947,008 parameters, 1 more than 20,947,007"),
         (20_947_000, 8, "supported: he has 20,947,008 parameters, 8 more than 20,947,000"),
         (20_947_016, 7, "refuted: he has 20,947,008 parameters, 8 fewer than 20,947,016"),
+        (20_947_008.5, 1, "supported: he has 20,947,008 parameters, 0.5 fewer than 20,947,008.5"),
     ],
 )
 def test_a_number_that_is_counted(expect: int, tolerance: float, sentence: str) -> None:
@@ -288,6 +307,24 @@ def test_a_number_that_is_measured_must_be_shown_to_lie_within_its_tolerance() -
     assert [v.verdict for v in verdicts(flops).values()] == ["undecided", "undecided"]
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [
+        (3.300004, 3.4, "supported"),
+        (3.4, 3.499996, "supported"),
+        (3.500004, 3.7, "refuted"),
+        (3.1, 3.299996, "refuted"),
+    ],
+)
+def test_each_end_of_an_interval_is_told_from_the_claimed_range(low: float, high: float, word: str) -> None:
+    level = 90 if word == "supported" else 95
+    off = (high - low) / 2 / stats.t.ppf(0.5 + level / 200, 1)
+    losses = {"attention": [1.0] * 2, "he": [(low + high) / 2 - off, (low + high) / 2 + off]}
+    found = only(store_with([claim(3.4, subject=SUBJECT, tolerance=0.1)], losses))
+    ends = f"val_loss of he lies between {low:.7g} and {high:.7g}"
+    assert found.sentence == f"{word}: {ends} ({level} % interval), the claim is 3.4 ± 0.1"
+
+
 def test_an_order_needs_every_pair_and_one_contrary_pair_refutes_it() -> None:
     def ordered(*gaps: float, noise: float = 0.002) -> ClaimVerdict:
         rng = np.random.default_rng(5)
@@ -313,13 +350,15 @@ def test_differences_without_spread_have_the_sign_of_the_evidence(direction: str
     assert told.sentence.startswith("undecided: all 3 differences are 0.25, and")
 
 
-def trend_store(slope: float, noise: float, seeds: int = 4, expect: str = "grows", stream: int = 6) -> FakeStore:
+def trend_store(
+    slope: float, noise: float, expect: str = "grows", stream: int = 6, contexts: Sequence[int] = (64, 128, 256)
+) -> FakeStore:
     """Gaps of 0.1 + slope for each doubling of the context from 64; the baseline of both sides varies by seed."""
     rng = np.random.default_rng(stream)
     losses, settings = {}, {}
-    for doublings, context in enumerate((64, 128, 256)):
-        attention = 3.0 - 0.1 * doublings + rng.normal(0, 0.2, seeds)
-        he = attention - 0.1 - slope * doublings + rng.normal(0, noise, seeds)
+    for doublings, context in enumerate(contexts):
+        attention = 3.0 - 0.1 * doublings + rng.normal(0, 0.2, 4)
+        he = attention - 0.1 - slope * doublings + rng.normal(0, noise, 4)
         for mixer, values in (("attention", attention), ("he", he)):
             name = mixer if context == 64 else f"{mixer},context={context}"
             losses[name], settings[name] = values, {"mixer": mixer, "context": str(context)}
@@ -337,13 +376,18 @@ def test_a_gap_that_grows() -> None:
     assert only(trend_store(0.0, 0.002)).verdict == "refuted"
     assert only(trend_store(-0.1, 0.002, expect="shrinks")).verdict == "supported"
     assert only(trend_store(0.1, 0.002, expect="shrinks")).verdict == "refuted"
+    assert only(trend_store(0.1, 0.002, contexts=(64, 128))).verdict == "supported"
 
 
 @pytest.mark.parametrize("doublings", [1, 2])
-@pytest.mark.parametrize(("last", "word"), [(0.015, "supported"), (0.007, "undecided")])
+@pytest.mark.parametrize(
+    ("last", "regret", "word"),
+    [(0.015, 0.0, "supported"), (0.007, 0.0, "undecided"), (0.04, 0.02, "supported"), (0.025, 0.02, "undecided")],
+)
 def test_where_a_gap_bends_each_step_must_show_the_trend_for_each_doubling(
-    doublings: int, last: float, word: str
+    doublings: int, last: float, regret: float, word: str
 ) -> None:
+    """By more than what attention may gain from a better value of what was tuned, for each doubling."""
     rng, losses, settings = np.random.default_rng(4), {}, {}
     for place, change in enumerate((0.0, 0.1, 0.1 + last)):
         context = str(64 * 2 ** (place * doublings))
@@ -352,7 +396,9 @@ def test_where_a_gap_bends_each_step_must_show_the_trend_for_each_doubling(
             name = f"{mixer},context={context}" if place else mixer
             losses[name] = attention - gap + rng.normal(0, 0.0005, 4)
             settings[name] = {"mixer": mixer, "context": context}
-    found = only(store_with([claim("grows", along="context", margin=0.01)], losses, settings))
+    store = store_with([claim("grows", along="context", margin=0.01)], losses, settings)
+    allowances = Allowances("attention", regret={name: doublings * regret for name in losses if name.startswith("att")})
+    (found,) = judge_claims(store.record, read_runs(store, store.record, "val_loss"), allowances)
     assert found.verdict == word
     assert ("the gap bends, and from" in found.sentence) == (word == "undecided")
 

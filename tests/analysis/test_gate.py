@@ -268,11 +268,47 @@ def test_what_diverged_is_open_and_counts_as_a_refuted_idea() -> None:
     made.studies = lambda: [made.record]  # type: ignore[attr-defined]
     ideas = read_ideas(made)  # type: ignore[arg-type]
     assert {idea.variant: idea.outcome for idea in ideas} == {"a=x": "held", "b=y": "refuted"}
+    assert chance_warning(ideas[:1]) == ""
     for times, wrong in ((1, "0.1"), (13, "1.3"), (170, "17")):
         assert f"expect up to {wrong} wrong ones" in chance_warning(ideas * times)
+    assert chance_warning(ideas).startswith("2 verdicts in one study, each wrong")
+    both = [*ideas, replace(ideas[0], study="another", outcome="undecided"), replace(ideas[0], study="a third")]
+    assert chance_warning(both).startswith("3 verdicts in 3 studies, each wrong")
     alone = fake_store({"baseline": ({}, 10)}, seeds=1)
     alone.add("baseline", 0, {"val_loss": 3.0})
     assert [step.purpose for step in answer_of(read_study(alone, "a_study")).next] == ["there is nothing to compare"]
+
+
+def test_the_ideas_of_a_study_are_its_changes_and_its_claims_each_with_its_verdict() -> None:
+    offs = {"baseline": 0.0, "a=x": 0.5, "b=y": 0.0, "c=z": 0.3}
+    made = fake_store({name: ({}, 10) for name in (*offs, "d=w")}, seeds=3, margin=0.1)
+    for seed in range(3):
+        made.add("d=w", seed, state=TrialState.PRUNED)
+        for name, off in offs.items():
+            noise = 0.001 * (seed - 1) * (name != "baseline")
+            made.add(name, seed, {"val_loss": 3.0 + off * (seed if name == "c=z" else 1) + noise})
+    sides = {"right": "baseline", "margin": 0.1}
+    claims = [
+        {"id": "one", "says": "It is worse.", "expect": "worse", "left": "a=x"} | sides,
+        {"id": "two", "expect": "better", "left": "a=x"} | sides,
+        {"id": "three", "expect": "worse", "left": "c=z"} | sides,
+    ]
+    made.record = replace(made.record, space={"claims": claims})
+    made.studies = lambda: [made.record]  # type: ignore[attr-defined]
+    ideas = read_ideas(made)  # type: ignore[arg-type]
+    assert {(one.study, one.metric, one.margin, one.updated) for one in ideas} == {("a_study", "val_loss", 0.1, NOON)}
+    assert sorted((one.idea, one.variant, one.outcome, one.verdict) for one in ideas) == [
+        ("It is worse.", "", "held", "supported"),
+        ("a=x", "a=x", "refuted", "needed"),
+        ("b=y", "b=y", "held", "not needed"),
+        ("c=z", "c=z", "undecided", "undecided"),
+        ("d=w", "d=w", "undecided", "pruned"),
+        ("three", "", "undecided", "undecided"),
+        ("two", "", "refuted", "refuted"),
+    ]
+    assert {one.variant: one.difference for one in ideas if one.difference is not None} == pytest.approx(
+        {"a=x": 0.5, "b=y": 0.0, "c=z": 0.3}
+    )
 
 
 @pytest.mark.parametrize("bar", [None, 1.0])

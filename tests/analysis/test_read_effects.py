@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -42,6 +43,10 @@ def landscape(settings: Mapping[str, str], values: Mapping[str, Any]) -> float:
     return 3.0 + 0.5 * off["a"] - 0.2 * off["b"] + 0.4 * (off["a"] and off["b"])
 
 
+def flat(settings: Mapping[str, str], values: Mapping[str, Any]) -> float:
+    return 3.0
+
+
 def estimates(found: StudyEffects | None) -> dict[str, float]:
     assert found is not None
     return {row.name: row.estimate for row in (*found.main, *found.interactions)}
@@ -55,7 +60,8 @@ def test_effects_of_a_grid_are_averages_and_differences_of_differences() -> None
     )
     assert found is not None
     assert (found.trials, found.diverged, found.counted_as, found.interactions_left_out) == (16, 0, None, False)
-    assert found.is_worse(0.1)
+    for direction, worse in (("minimize", [False, False, True]), ("maximize", [True, False, False])):
+        assert [replace(found, direction=direction).is_worse(change) for change in (-0.1, 0.0, 0.1)] == worse  # type: ignore[arg-type]
 
 
 def test_a_fraction_names_aliases_beside_the_effect() -> None:
@@ -87,6 +93,16 @@ def test_a_narrowed_effect_has_a_share_of_its_interval_around_the_same_estimate(
     assert row.narrowed(1.0) == row
     open_ended = replace(row, low=None)
     assert open_ended.narrowed(share) == open_ended
+    assert open_ended.bounds is None
+
+
+@pytest.mark.parametrize(
+    ("hidden", "low", "high"),
+    [(1e-9, -1.5, 5.25), (-1e-9, -1.5, 5.25), (-2e-9, -math.inf, 5.25), (2e-9, -1.5, math.inf)],
+)
+def test_what_diverged_opens_the_side_to_which_it_would_move_an_effect(hidden: float, low: float, high: float) -> None:
+    """Differences of rounding open none."""
+    assert EffectRow((("a", "off"),), 1.0, -1.0, 5.0, (), hidden, fall=0.5, rise=0.25).bounds == (low, high)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -146,6 +162,9 @@ def test_what_diverged_counts_as_the_worst_value_that_finished(direction: str, w
     assert found is not None
     finished = [t.metrics["val_loss"] for t in made.trial_records.values() if t.state is TrialState.FINISHED]
     assert (found.trials, found.diverged, found.counted_as) == (16, 4, worst(finished))
+    shares = read_importances(made, "a_study")
+    assert shares is not None
+    assert (shares.variants, shares.diverged) == (8, 4)
     by_hand = dict(made.trial_records)
     for key, trial in by_hand.items():
         if trial.state is TrialState.DIVERGED:
@@ -274,7 +293,7 @@ def test_effects_are_on_a_side_only_where_verdicts_would_be(
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_the_tuning_of_a_variant_moves_effects_by_its_weight_in_them(direction: str) -> None:
-    """Against the extremes of the effect when each value may be better by its regret."""
+    """Against the extremes of the effect when each value may be better by its regret, 0 where nothing was tuned."""
     settings = [dict(zip("ab", pair, strict=True)) for pair in itertools.product(("on", "off"), repeat=2)]
     values, regrets, sign = [3.0, 3.5, 2.9, 3.9], [0.1, 0.2, 0.0, 0.4], 1.0 if direction == "minimize" else -1.0
     names = ["baseline", "b=off", "a=off", "a=off,b=off"]
@@ -285,7 +304,7 @@ def test_the_tuning_of_a_variant_moves_effects_by_its_weight_in_them(direction: 
             made.add(name, seed, {"val_loss": value})
     # Two seeds without spread: the regret is how much better the rival was.
     tuned = {}
-    for name, regret in zip(names, regrets, strict=True):
+    for name, regret in [of for of in zip(names, regrets, strict=True) if of[1]]:
         ends = (0.0, -sign * regret)
         tried = [Tried({"lr": at}, end, 2, 0, 2, dict.fromkeys((1000, 1001), end)) for at, end in enumerate(ends)]
         tuned[name] = Tuned({"lr": 0}, (), tuple(tried))
@@ -336,7 +355,10 @@ def test_what_a_question_asks_for_comes_first() -> None:
         return 3.0 + 0.9 * (skips and value) + 0.2 * (value and norms)
 
     made = run({"kind": "grid", "seeds": 2}, on_off("skips", "value", "norms"), loss, noise=0.001)
-    for question, first in (("What of each matters?", "skips"), ("Do the values and the norm agree?", "norms")):
+    for question, first in (
+        ("What of each matters if it is off?", "skips"),
+        ("Do the values and the norm agree?", "norms"),
+    ):
         made.record = replace(made.record, question=question)
         report = read_study(made, "a_study")
         found, headline = report.effects, answer_of(report).headline
@@ -354,11 +376,50 @@ def test_what_a_question_asks_for_comes_first() -> None:
         assert 'd="M10 ' not in drawn, "the axis holds every interval"
 
 
+def test_a_question_asks_for_an_interaction_that_is_the_alias_of_another() -> None:
+    made = run({"kind": "fractional", "resolution": "IV", "seeds": 2}, on_off("skips", "value", "norms", "heads"), flat)
+    made.record = replace(made.record, question="Do norms and heads interact?")
+    found = read_effects(made, "a_study")
+    assert found is not None
+    assert {row.name: row.aliases for row in found.interactions if row.name in found.asked} == {
+        "skips=off:value=off": ("norms=off:heads=off",)
+    }
+
+
+def test_a_setting_is_compared_with_the_first_one_of_its_switch_alone() -> None:
+    worse = {"on": 0.0, "half": 0.3, "off": 0.5}
+    switches = {"a": tuple(worse), "b": ("on", "off")}
+    made = run({"kind": "grid", "seeds": 2}, switches, lambda of, _: 3.0 + worse[of["a"]] + 0.2 * (of["b"] == "off"))
+    found, runs = read_effects(made, "a_study"), runs_of(made)
+    assert found is not None
+    for row in found.main:
+        setting, trials = row.settings[0][1], trials_by_effect(made.record, runs, found)
+        means = setting_means(made.record, runs, row)
+        change = worse[setting] if row.name.startswith("a") else 0.2
+        assert (means[True,].mean or 0.0) - (means[False,].mean or 0.0) == pytest.approx(change)
+        sides = [[value for of, value in trials if of.get(row.name) is side] for side in (False, True)]
+        assert list(map(len, sides)) == ([4, 4] if row.name.startswith("a") else [6, 6])
+        assert fmean(sides[1]) - fmean(sides[0]) == pytest.approx(change)
+
+
+def test_importances_need_four_variants_that_cross_two_factors() -> None:
+    made = run({"kind": "grid", "seeds": 2}, on_off("a", "b"), landscape)
+    found = read_importances(made, "a_study")
+    assert found is not None
+    assert (found.variants, len(found.factors)) == (4, 2)
+    three = {key: one for key, one in made.trial_records.items() if not key.startswith(made.record.variants[-1].name)}
+    assert read_importances(replace(made, trial_records=three), "a_study") is None
+    ranges = {"training.optimizer.lr": {"low": 1e1, "high": 1e4, "log": True}}
+    design = {"kind": "search", "sampler": "random", "points": 8, "seeds": 1, "ranges": ranges}
+    assert read_importances(run(design, {}, lambda _, values: sum(values.values())), "a_study") is None
+
+
 def test_an_interaction_is_drawn_as_the_means_that_it_is_a_difference_of() -> None:
     made = run({"kind": "grid", "seeds": 3}, ABC, landscape, noise=1e-6)
     found, runs = read_effects(made, "a_study"), runs_of(made)
     assert found is not None
     pair = next(row for row in found.interactions if row.name == "a=off:b=off")
+    assert all(setting_means(made.record, runs, row) for row in (*found.main, *found.interactions))
     means = setting_means(made.record, runs, pair)
     first = means[False, False].mean
     four = {active: (one.mean or 0.0) - (first or 0.0) for active, one in means.items()}
@@ -404,7 +465,13 @@ def test_an_effect_without_two_bounds_has_its_reason(
     assert (found.side(replace(row, settings=row.settings[:1])) == "as good") == (reason == "not worse than the sum")
     pair = replace(row, settings=(("a", "off"), ("b", "off")), estimate=-0.05)
     parts = replace(found, interactions=(pair,), titles={pair.name: "no a × no b"})
-    assert (parts.finding(pair) == "no replacement") == (reason == "not worse than the sum")
+    alone = reason == "not worse than the sum"
+    assert (parts.finding(pair) == "no replacement") == alone
+    assert parts.open_because(pair) == ("may be below -0.1" if alone else reason)
+    if low is not None and high is not None:
+        turned = replace(pair, estimate=0.05, low=-high, high=-low, hidden=-hidden)
+        negative = replace(parts, direction="maximize", interactions=(turned,))
+        assert negative.open_because(turned) == ("may be above +0.1" if alone else reason)
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])

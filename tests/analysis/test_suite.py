@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_store import FakeStore, fake_store
+from fake_store import NOON, FakeStore, fake_store
 from scipy import stats
 
 from ablate.analysis.answer import answer_of
@@ -17,11 +17,12 @@ from ablate.analysis.columns import columns, varied_cells
 from ablate.analysis.headline import MOST_NAMED
 from ablate.analysis.report import StudyReport
 from ablate.analysis.study import read_study
-from ablate.analysis.suite import on_task
+from ablate.analysis.suite import on_task, reader_of, scales_of, tasks_of
+from ablate.analysis.trivial import Scale
 from ablate.errors import NotFoundError
 from ablate.render.answer import answer_text
 from ablate.render.figures.profile import matrix
-from ablate.store.records import TrialState
+from ablate.store.records import Declaration, SharedTrials, TrialState
 
 TRIVIAL = {"recall": 0.25, "copy": 0.5, "parity": 0.5}
 MARGIN = 0.05
@@ -29,8 +30,11 @@ Values = Mapping[str, Mapping[str, Sequence[float]]]
 """Variant to task to accuracy by seed."""
 
 
-def suite(values: Values, claims: Sequence[Mapping[str, object]] = (), seeds: int = 3) -> FakeStore:
-    tasks = list(next(iter(values.values())))
+def suite(
+    values: Values, claims: Sequence[Mapping[str, object]] = (), seeds: int = 3, metric: str = "val_accuracy"
+) -> FakeStore:
+    """A suite by accuracy, or by the share that is wrong as the metric `val_error`."""
+    sign, tasks = 1 if metric == "val_accuracy" else -1, list(next(iter(values.values())))
     store = fake_store(
         {
             f"{variant}@task={task}": ({"task": task, "mixer": variant}, 100 + 15 * place)
@@ -38,27 +42,27 @@ def suite(values: Values, claims: Sequence[Mapping[str, object]] = (), seeds: in
             for place, task in enumerate(tasks)
         },
         seeds,
-        metric="val_accuracy",
-        direction="maximize",
+        metric=metric,
+        direction="maximize" if sign > 0 else "minimize",
         margin=MARGIN,
     )
     space = {
         "tasks": {task: {"task": {"kind": task}} for task in tasks},
-        "aggregate": {"margin": MARGIN},
+        "aggregate": {"margin": MARGIN, "perfect": float(sign > 0)},
         "design": {"kind": "leave_one_out", "seeds": seeds},
         "switches": {
             "mixer": {name: {"replaces": f"attention by {name}"} if name != "baseline" else {} for name in values}
         },
         "claims": list(claims),
     }
-    trivial = {f"guessing@task={task}": {"val_accuracy": TRIVIAL.get(task, 0.5)} for task in tasks}
+    trivial = {f"guessing@task={task}": {metric: (sign < 0) + sign * TRIVIAL.get(task, 0.5)} for task in tasks}
     store.record = type(store.record)(
         **{name: getattr(store.record, name) for name in store.record.__slots__} | {"space": space, "trivial": trivial}
     )
     for variant, of in values.items():
         for task, by_seed in of.items():
             for seed, value in enumerate(by_seed):
-                store.add(f"{variant}@task={task}", seed, {"val_accuracy": value})
+                store.add(f"{variant}@task={task}", seed, {metric: (sign < 0) + sign * value})
     return store
 
 
@@ -117,8 +121,87 @@ def test_a_task_alone_is_the_study_of_that_task(values: Values, report: StudyRep
         )
     assert on_parity.evidence.trivial is not None
     assert on_parity.evidence.trivial.value == 0.5
-    with pytest.raises(NotFoundError, match="has no task 'party'"):
-        on_task(report, "party")
+    for of, known in ((report, "one of recall, copy and parity"), (on_parity, "a study of several tasks")):
+        with pytest.raises(NotFoundError, match=f"has no task 'party'; expected {known}; got 'party'"):
+            on_task(of, "party")
+
+
+def test_shares_that_are_wrong_have_the_scores_and_verdicts_of_those_that_are_right(
+    values: Values, report: StudyReport
+) -> None:
+    right, wrong = (answer_of(one).suite for one in (report, read_study(suite(values, metric="val_error"), "a_study")))
+    assert right is not None
+    assert wrong is not None
+    for row, other in zip(right.rows, wrong.rows, strict=True):
+        assert other.variant == row.variant
+        for task, cell in row.cells.items():
+            found = other.cells[task]
+            assert found.verdict == cell.verdict
+            assert [found.score, found.score_low, found.score_high] == pytest.approx(
+                [cell.score, cell.score_low, cell.score_high]
+            )
+
+
+def test_a_task_is_scored_from_its_best_rule_or_from_0_without_one(values: Values) -> None:
+    store = suite(values)
+    rules = {"guessing@task=recall": 0.25, "bigram@task=recall": 0.4, "guessing@task=copy": 0.5}
+    trivial = {name: {"val_accuracy": value} for name, value in rules.items()}
+    scales = scales_of(replace(store.record, trivial=trivial))
+    assert scales == {"recall": Scale(0.4, 1.0), "copy": Scale(0.5, 1.0), "parity": Scale(0.0, 1.0)}
+
+
+def test_former_declarations_and_shared_trials_are_those_of_the_task_or_of_the_whole(values: Values) -> None:
+    """A variant counts as seen at as many seeds as on the task with the fewest; one task alone is no suite."""
+    store, single = suite(values), {"task": {"kind": "copy"}, "claims": []}
+    claims = [{"id": "mean"}, {"id": "one", "task": "copy"}, {"id": "other", "task": "recall"}]
+    seen = {"baseline@task=recall": 3, "baseline@task=copy": 2, "linear@task=copy": 1, "linear@task=recall": 2}
+    before = Declaration(store.record.objective, claims, NOON, 8, space=store.record.space, variants=seen)
+    alone = Declaration(store.record.objective, [], NOON, 3, space=single, variants={"baseline": 3})
+    shared = SharedTrials("earlier", ("linear@task=recall", "delta@task=recall", "linear@task=copy"))
+    store.record = replace(store.record, declared_before=(before, alone), shared=(shared,))
+    tasks, whole = tasks_of(store.record), reader_of(store, "a_study").study("a_study")
+    assert [tuple(one.variants for one in task.shared) for task in tasks.values()] == [
+        (("linear", "delta"),), (("linear",),), (),
+    ]  # fmt: skip
+    of_copy, of_whole = tasks["copy"].declared_before, whole.declared_before
+    few = {"baseline": 2, "linear": 1}
+    assert of_copy[0] == replace(before, space=tasks["copy"].space, claims=claims[1:2], variants=few)
+    assert of_copy[1].space == single
+    objective = {"metric": "score", "direction": "maximize", "margin": MARGIN}
+    assert of_whole == (replace(before, objective=objective, claims=claims[:1], variants=few), alone)
+    assert whole.shared == ()
+    assert [one.settings for one in tasks["copy"].variants] == [{"mixer": name} for name in values]
+
+
+def test_a_trial_of_a_suite_takes_what_those_of_its_tasks_take(values: Values) -> None:
+    store = suite(values)
+    store.trial_records = {
+        key: replace(one, flops=2.0**place, code="own", parts={"val_accuracy": (0.5,)})
+        for place, (key, one) in enumerate(store.trial_records.items())
+    }
+    reader = reader_of(store, "a_study")
+    found = reader.trials([planned.key for planned in reader.study("a_study").planned]).values()
+    assert {(one.seconds, one.tokens, one.code, len(one.parts)) for one in found} == {(30.0, 3000, "", 0)}
+    assert sum(one.flops for one in found) == 2.0**27 - 1, "each counts once"
+
+
+def test_the_size_of_a_variant_is_unknown_if_that_on_one_task_is(values: Values) -> None:
+    store = suite(values)
+    variants = [
+        replace(
+            variant,
+            hash=variant.hash.replace("linear@task=recall", "baseline@task=recall"),
+            spec={"width": number},
+            parameters=None if variant.name == "linear@task=copy" else number,
+        )
+        for number, variant in enumerate(store.record.variants)
+    ]
+    store.record = replace(store.record, variants=tuple(variants))
+    reader = reader_of(store, "a_study")
+    found = {one.name: one for one in reader.study("a_study").variants}
+    assert len({one.hash for one in found.values()}) == 3, "also of two that are alike on the first task"
+    assert {name: one.parameters for name, one in found.items()} == {"baseline": 1, "linear": None, "delta": 7}
+    assert {name: one.spec["width"] for name, one in found.items()} == {"baseline": 0, "linear": 3, "delta": 6}
 
 
 def test_equal_values_at_every_seed_have_no_mark_and_the_baseline_is_called_by_what_all_replace(
@@ -214,13 +297,14 @@ def test_claims_name_a_task_or_are_about_the_mean(values: Values) -> None:
 def test_the_matrix_calls_variants_as_the_rows_above_it_do(values: Values) -> None:
     answer = answer_of(read_study(suite(values), "a_study"))
     assert answer.suite is not None
-    for cell, low, high in (
-        (cell, cell.score_low, cell.score_high) for row in answer.suite.rows for cell in row.cells.values()
-    ):
-        assert low is not None
-        assert high is not None
-        assert cell.score == pytest.approx((low + high) / 2)
-        assert low < high
+    for row in answer.suite.rows:
+        for cell in row.cells.values():
+            assert cell.score_low is not None
+            assert cell.score_high is not None
+            assert cell.score == pytest.approx((cell.score_low + cell.score_high) / 2)
+            assert cell.score_low < cell.score_high
+            assert cell.sentence.startswith(cell.verdict)
+            assert bool(cell.sentence) == bool(cell.verdict) == (row.variant != "baseline")
     rows = tuple(replace(row, words=f"the change of {row.variant}") for row in answer.suite.rows)
     shown = matrix(replace(answer, suite=replace(answer.suite, rows=rows))).groups[0]
     assert [row[0] for row in shown] == [row.words for row in rows]
@@ -295,3 +379,6 @@ def test_rates_that_differ_between_tasks_are_shown_for_each_task(values: Values)
     copy = on_task(report, "copy")
     assert copy.evidence.tuning is not None
     assert copy.evidence.tuning.of["linear"].values == {path: 1e-2}
+    for task, rate in (("recall", 1e-3), ("copy", 1e-2), ("parity", 1e-3)):
+        on = on_task(report, task).record.space["tuned"]
+        assert on == {path: {"baseline": 3e-3, "linear": rate, "delta": 3e-3}}

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from scipy import stats
+from statsmodels.stats.power import TTestPower
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.columns import columns
@@ -285,3 +286,17 @@ def test_that_a_run_ended_above_the_target_limits_no_claim_on_another_metric() -
     time, accuracy = read_study(made, "a_study").answer.claims
     assert time.sentence == "undecided: 2 runs of slow never reached the target, and the true values are worse"
     assert accuracy.verdict == "supported"
+
+
+@pytest.mark.parametrize(("expect", "ratio"), [("better", 0.95), ("worse", 1.05)])
+def test_an_undecided_claim_on_times_asks_for_the_seeds_that_decide_about_its_ratio(expect: str, ratio: float) -> None:
+    plain = {"id": "c", "left": "other", "right": "baseline", "expect": expect, "margin": MARGIN}
+    logs = np.array([0.1, -0.09, 0.07, -0.08, 0.0])
+    times = {"baseline": [600] * 5, "other": (600 * np.exp(logs)).tolist()}
+    (found,) = read_study(studied(times, claims=[plain]), "a_study").answer.claims
+    apart = abs(logs.mean() - math.log(ratio)) / logs.std(ddof=1)
+    required = TTestPower().solve_power(apart, alpha=0.005, power=0.8, alternative="larger")
+    assert found.evidence["further_seeds"] == math.ceil(required) - 5
+    once = studied({name: of[:1] for name, of in times.items()}, claims=[{**plain, "margin": 1.5}])
+    (single,) = read_study(once, "a_study").answer.claims
+    assert single.sentence == "undecided: at least 2 paired seeds are required, 1 finished"
