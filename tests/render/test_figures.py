@@ -14,7 +14,7 @@ from fake_store import FakeStore, fake_store
 from PIL import Image
 from vega import at, marks, rows, series, units
 
-from ablate.analysis.curves import WHOLE, Band, MixingMap, block_recordings
+from ablate.analysis.curves import WHOLE, Band, Line, MixingMap, block_recordings
 from ablate.analysis.findings import read_findings
 from ablate.render.figures import draw, pictures, save
 from ablate.render.figures.axes import draw_parallel
@@ -152,7 +152,7 @@ def test_norms_of_parts_join_to_that_of_a_block() -> None:
     assert found.lines("weights", "mlp")["block 2"].x == (0.0, 5.0)
     gradients = found.lines("gradients", WHOLE)
     assert list(gradients) == ["block 1"], "a part of the other was not finite"
-    assert gradients["block 1"].steps == (5,)
+    assert gradients == {"block 1": Line((5,), (5.0,), (pytest.approx(0.5),))}
     assert found.parts_with("gradients") == (WHOLE, "mixer", "mlp")
     assert found.parts_with("spread") == ()
     assert block_recordings([]) is block_recordings([Recording(0, {WINDOWS: {"val_loss": 1.0}})]) is None
@@ -165,16 +165,17 @@ def test_norms_of_parts_join_to_that_of_a_block() -> None:
         ([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], 0.0, 1.0),
         ([[0.0, 0.0, 1.0], [0.0, None, 0.0], [3.0, 0.0, 0.0]], 0.0, 2.0),
         ([[1.0, 1.0, 1.0]], None, None),
+        ([[None, None], [None, None]], None, None),
     ],
-    ids=["identity", "shift", "corners", "not square"],
+    ids=["identity", "shift", "corners", "not square", "no number"],
 )
 def test_a_map_in_numbers(rows: list[list[float | None]], own: float | None, reach: float | None) -> None:
-    told = Recording(1, {"weights": {"block 1 mixer": 1.0}, "map": {"block 1 mixer": rows}})
-    found = block_recordings([told])
+    begin, end = Recording(0, {"weights": {"block 1 mixer": 1.0}}), Recording(2, {"map": {"block 1 mixer": rows}})
+    found = block_recordings([begin, Recording(1, {"spread": {}}), end])
     assert found is not None
-    (one,) = found.maps
-    assert (one.own, one.reach) == (own, reach)
-    assert one.highest == max(value for row in rows for value in row if value is not None)
+    highest = max((value for row in rows for value in row if value is not None), default=0.0)
+    assert found.maps == (MixingMap("block 1 mixer", tuple(map(tuple, rows)), own, reach, highest),)
+    assert found.parts == ("mixer",)
 
 
 def test_maps_have_colour_where_they_are_large() -> None:
