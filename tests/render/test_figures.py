@@ -138,7 +138,7 @@ def test_files_are_what_they_are_called_and_always_the_same() -> None:
 
 def norms(scale: float) -> dict[str, dict[str, float | None]]:
     parts = {f"block {n} {part}": scale * n * size for n in (1, 2) for part, size in (("mixer", 3.0), ("mlp", 4.0))}
-    return {"weights": dict(parts)}
+    return {"weights": {**parts, "block 3 mixer": scale * 9.0}}
 
 
 def test_norms_of_parts_join_to_that_of_a_block() -> None:
@@ -146,13 +146,14 @@ def test_norms_of_parts_join_to_that_of_a_block() -> None:
     end = Recording(5, {**norms(2.0), "gradients": {**norms(0.1)["weights"], "block 2 mlp": None}})
     found = block_recordings([begin, end])
     assert found is not None
-    assert (found.blocks, found.parts, found.maps) == (("block 1", "block 2"), ("mixer", "mlp"), ())
+    assert (found.blocks, found.parts, found.maps) == (("block 1", "block 2", "block 3"), ("mixer", "mlp"), ())
     lines = found.lines("weights", WHOLE)
-    assert {block: one.y for block, one in lines.items()} == {"block 1": (5.0, 10.0), "block 2": (10.0, 20.0)}
+    heights = {"block 1": (5.0, 10.0), "block 2": (10.0, 20.0), "block 3": (9.0, 18.0)}
+    assert {block: one.y for block, one in lines.items()} == heights
     assert found.lines("weights", "mlp")["block 2"].x == (0.0, 5.0)
     gradients = found.lines("gradients", WHOLE)
-    assert list(gradients) == ["block 1"], "a part of the other was not finite"
-    assert gradients == {"block 1": Line((5,), (5.0,), (pytest.approx(0.5),))}
+    finite = {name: Line((5,), (5.0,), (pytest.approx(norm),)) for name, norm in (("block 1", 0.5), ("block 3", 0.9))}
+    assert gradients == finite, "a part of block 2 was not finite"
     assert found.parts_with("gradients") == (WHOLE, "mixer", "mlp")
     assert found.parts_with("spread") == ()
     assert block_recordings([]) is block_recordings([Recording(0, {WINDOWS: {"val_loss": 1.0}})]) is None
