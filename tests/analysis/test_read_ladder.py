@@ -506,6 +506,6 @@ def test_seeds_of_a_rung_that_were_added_after_its_results_spend_error_there_alo
     ],
 )
 def test_what_is_open_within_the_margin_says_why(outcome: str, here: str, there: str, said: str) -> None:
-    row = ScaleRow("parallel", ("0.1x", "1x"), ("+0.1", "+0.0"), ("", here), 10.0, there, "1.0", "", outcome,
+    row = ScaleRow("parallel", ("0.1x", "1x"), ("+0.1", "+0.0"), ("", "", here), 10.0, there, "1.0", "", outcome,
                    "" if there else "the rungs differ")  # fmt: skip
     assert outcome_words(row) == said

@@ -14,6 +14,7 @@ from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, read_study
 from ablate.analysis.answer import answer_of
+from ablate.analysis.answer_rows import AlongCell
 from ablate.analysis.claims import judge_claims
 from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.findings import read_findings
@@ -231,7 +232,7 @@ def test_every_output_of_a_sweep_compares_a_variant_with_the_baseline_of_its_own
             assert why(report, name).seeds == pytest.approx(gaps)
             assert gate(report, name, "better").passed == "passes"
     assert report.answer.together == {f"sas@model.width={width}" for width in WIDTHS}
-    assert all(row.jointly for row in answer_of(report).rows)
+    assert all(row.jointly and row.parameter_change is None for row in answer_of(report).rows)
     said = [sentence for sentence in report.answer.sentences if "than the baseline" in sentence]
     assert len(said) == 3, "one of each verdict"
     assert not any("baseline@" in sentence for sentence in report.answer.sentences)
@@ -543,7 +544,11 @@ def test_a_variant_that_is_valid_at_one_value_of_a_sweep_is_in_the_answer() -> N
         for name in names:
             made.add(name, seed, {"val_loss": 2.0 + (0.1 + 0.001 * seed) * name.startswith("sas")})
     report = read_study(made, "a_study")
-    assert [(row.variant, row.verdict) for row in answer_of(report).rows] == [("sas@model.heads=1", "needed")]
+    answer = answer_of(report)
+    assert [(row.variant, row.verdict) for row in answer.rows] == [("sas@model.heads=1", "needed")]
+    assert answer.along is not None
+    assert (answer.along.axis, answer.along.places) == ("heads", ("1", "2"))
+    assert answer.along.rows["sas"][1] == AlongCell(None, None, None, "", alike=False)
     assert not any("hold" in sentence and "heads 2" in sentence for sentence in report.answer.sentences)
     for name in ("terminal", "md", "html", "latex"):
         assert "sas" in str(render_report(read_findings(made, "a_study"), name))
