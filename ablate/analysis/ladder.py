@@ -283,15 +283,10 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
     rungs = sorted({point.at for climb in climbs.of for point in climb.scaling.points})
     for ascent in climbs.of:
         words_at = {point.at: point.verdict.word for point in ascent.scaling.points}
-        there = speedup = ""
-        if ascent.ladder is not None:
-            speedup = speedup_text(ascent.ladder.speedups[-1])
-            if not ascent.refusal and ascent.ladder.difference is not None and ascent.ladder.speedup is not None:
-                ends = (ascent.ladder.difference.low, ascent.ladder.difference.high)
-                there, speedup = (
-                    " … ".join(_with_sign(end, decimals) for end in ends),
-                    speedup_text(ascent.ladder.speedup),
-                )
+        ladder, difference, speedup = ascent.ladder, None, None
+        if ladder is not None:
+            difference, speedup = (None, ladder.speedups[-1]) if ascent.refusal else (ladder.difference, ladder.speedup)
+        ends = () if difference is None else (difference.low, difference.high)
         timed = ascent.seconds[-1] if ascent.seconds else None
         yield ScaleRow(
             words.get(ascent.scaling.variant, ascent.scaling.variant),
@@ -299,8 +294,8 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
             tuple(_at_rung(ascent.scaling, rung, decimals) for rung in rungs),
             tuple(words_at.get(rung, "") for rung in rungs),
             climbs.times,
-            there,
-            speedup,
+            " … ".join(_with_sign(end, decimals) for end in ends),
+            "" if speedup is None else speedup_text(speedup),
             "" if timed is None else speedup_text(timed),
             ascent.fate_in_words,
             ascent.refusal,

@@ -151,6 +151,8 @@ def test_a_gain_that_only_the_largest_rung_has_holds() -> None:
         "better",
     ]
     assert (one.outcome, one.fate_in_words) == ("holds", "better")
+    worse = climbed(studied(lambda compute: loss(compute / 3), seeds=2))
+    assert (worse.outcome, worse.fate_in_words) == ("holds", "worse")
 
 
 @pytest.mark.parametrize(("who", "whose"), [("baseline", "the baseline's"), ("a=off", "its")])
@@ -193,7 +195,9 @@ def test_what_is_not_extrapolated_says_why(fields: dict[str, Any], said: str) ->
     assert one.outcome == "undecided"
     report = read_study(made, "a_study")
     assert any(said in sentence for sentence in climb_sentences(report.climbs, "val_loss", 3))
-    assert said in answer_of(report).scale[0].line
+    line = answer_of(report).scale[0].line
+    assert said in line
+    assert (", speedup 2." in line) == (one.ladder is not None)
     assert said in " ".join(answer_text(answer_of(report)).split())
 
 
@@ -294,7 +298,8 @@ def test_the_next_rung_is_the_one_that_would_decide(monkeypatch: pytest.MonkeyPa
     (step,) = next_of(studied(lambda compute: loss(compute / 1.3), margin=0.9 * gap, noise=0.002, rungs=7))
     assert (step.arguments[-1], step.purpose) == ("10", "a rung of 4.6 times the compute would decide a=off")
     for dial, rungs, after in (("depth", [2, 4, 8], "16"), ("depth", [2, 3, 4], "5"), ("width", [64, 96, 144], "216")):
-        (step,) = next_of(studied(lambda compute: loss(2 * compute), rungs=3, design={"dial": dial, "rungs": rungs}))
+        design = {"dial": dial, "rungs": rungs, "target": 1.5}
+        (step,) = next_of(studied(lambda compute: loss(2 * compute), rungs=3, design=design))
         assert step.arguments[-1] == after, "rungs go on as the last two do"
     assert next_of(studied(lambda compute: loss(2 * compute))) == [], "it holds"
     for design in ({"target": 1.0}, {"per_rung": {"training.batch_size": [8, 9, 9]}}, {"seeds_per_rung": [4, 4, 4]}):
@@ -335,6 +340,7 @@ def test_a_variant_that_was_dropped_has_the_verdict_of_its_last_rung(last: int, 
     answer = answer_of(report)
     (row,), (scale,) = answer.rows, answer.scale
     assert (scale.there, len(scale.by_rung)) == ("", last)
+    assert f"because {one.refusal}." in next(climb_sentences(report.climbs, "val_loss", 3))
     assert one.refusal == scale.refusal == f"it was dropped after rung {last}"
     assert (row.verdict, row.warning) == ("needed", f"on rung {last}, after which it was dropped")
     assert gate(report, "a=off@rung=5", "not worse").passed == "fails"
@@ -347,6 +353,15 @@ def test_a_variant_that_was_dropped_has_the_verdict_of_its_last_rung(last: int, 
     began = [one for one in kept if int(one.variant[-1]) <= last]
     waiting = read_study(replace(made, record=replace(made.record, planned=tuple(began))), "a_study")
     assert waiting.variants[1].awaits == "not planned yet", "the next rung has not begun"
+
+
+def test_a_rung_that_a_variant_waits_for_is_drawn_for_the_baseline_alone() -> None:
+    made = studied(loss)
+    for seed in range(4):
+        del made.trial_records[f"a=off@rung={RUNGS}/{seed}"]
+    rows = draw("laws", read_findings(made, "a_study"))["data"]["values"]
+    means = [row["mean"] for row in rows if "mean" in row]
+    assert (len(means), None in means) == (2 * RUNGS - 1, False)
 
 
 @pytest.mark.parametrize("rung", [1, RUNGS])
