@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Literal
 
-from ablate.analysis.judging import deciding_bounds
+from ablate.analysis.judging import deciding_bounds, worst_margin
 from ablate.analysis.ladder import ScaleRow
 from ablate.analysis.numbers import bound_text, listed, plural
 from ablate.analysis.report import StudyReport
@@ -174,7 +174,7 @@ def answer_groups(report: StudyReport, *, letters: bool = True) -> tuple[tuple[A
     Args:
         letters: Whether letters may stand for parts.
     """
-    worse = 1 if report.direction == "minimize" else -1
+    worse = worst_margin(report.margin, report.direction)
     compared = compared_rows(report)
     counts = Counter(row.change for row in compared)
     by_group: dict[GroupKey, list[AnswerRow]] = {key: [] for key in TITLES}
@@ -218,7 +218,7 @@ def _with_letters(
     def label(row: AnswerRow) -> str:
         known = sorted(letters[part] for part in parts_of.get(row.variant, ()) if part in letters)
         named = f" ({row.variant})" if row.words.endswith(f" ({row.variant})") else ""
-        return row.words if not known else " + ".join(known) + named if len(known) > 1 else f"{known[0]}: {row.words}"
+        return " + ".join(known) + named if len(known) > 1 else ": ".join((*known, row.words))
 
     made = (replace(group, rows=tuple(replace(row, label=label(row)) for row in group.rows)) for group in groups)
     return tuple(made), {letter: part for part, letter in letters.items()}
@@ -399,8 +399,8 @@ def _group_of_acceptable(row: VariantRow, verdict: Verdict) -> GroupKey:
     return "ahead" if verdict.is_ahead else "as good"
 
 
-def _badness(worse: int) -> Callable[[AnswerRow], float]:
-    """Key that sorts the rows of a group by how bad they are at the worst, in the unit of the metric."""
+def _badness(worse: float) -> Callable[[AnswerRow], float]:
+    """Key that sorts the rows of a group by how bad they are at the worst, times the margin."""
 
     def key(row: AnswerRow) -> float:
         value = row.bound if row.bound is not None else row.difference
@@ -410,14 +410,14 @@ def _badness(worse: int) -> Callable[[AnswerRow], float]:
 
 
 def _row(row: VariantRow, words: str, includes: tuple[str, ...], report: StudyReport) -> AnswerRow:
-    worse = 1 if report.direction == "minimize" else -1
     paired, verdict = row.shown_difference, row.verdict
-    ends = None if paired is None else deciding_bounds(verdict, report.direction)
+    bounds = deciding_bounds(verdict, report.direction)
+    ends = None if paired is None else bounds
     bound, text = None, ""
-    if verdict is not None and verdict.bound is not None and verdict.is_decided:
-        upper = verdict.is_acceptable
-        bound = worse * (verdict.bound.high if upper else verdict.bound.low)
-        text = bound_text(bound, upper=upper == (worse > 0), margin=report.margin)
+    if verdict is not None and bounds is not None and verdict.is_decided:
+        upper = verdict.is_acceptable == (report.direction == "minimize")
+        bound = bounds.high if upper else bounds.low
+        text = bound_text(bound, upper=upper, margin=report.margin)
     elif verdict is not None and row.running:
         text = row.progress(report.unit)
     elif verdict is not None and verdict.word == "undecided":
@@ -488,5 +488,5 @@ def _warning(row: VariantRow, report: StudyReport) -> str:
         return "still changing"
     if report.record.judged is None and split_axis(report.record.baseline)[0] != BASELINE:
         return ""  # the plainest model is meant to be much worse
-    low = row.verdict.bound.high if row.verdict is not None and row.verdict.bound is not None else 0.0
-    return "check the baseline" if low < -SUSPICIOUS * report.margin else ""
+    bound = None if row.verdict is None else row.verdict.bound
+    return "check the baseline" if bound is not None and bound.high < -SUSPICIOUS * report.margin else ""

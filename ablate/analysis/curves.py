@@ -6,11 +6,12 @@ Of blocks, norms are recorded over training, and how their mixers mix tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from operator import attrgetter, sub
+from operator import attrgetter
 from typing import Any, Final, Literal
+
+import numpy as np
 
 from ablate.analysis.runs import Curve
 from ablate.stats import mean_interval
@@ -94,29 +95,29 @@ def versus(one: Line, other: Line) -> Line:
 
     Where the other has no points on both sides there is nothing to compare, and nothing comes out.
     """
-    known = dict(zip(other.x, other.y, strict=True))
-    if one.x == other.x and len(known) == len(other.x):
-        return Line(one.steps, one.x, tuple(map(sub, one.y, other.y)))
-    kept = [
-        (step, x, y - at)
-        for step, x, y in zip(one.steps, one.x, one.y, strict=True)
-        if (at := _height(known, x)) is not None
-    ]
+    if not other.x:
+        return Line((), (), ())
+    gaps = np.subtract(one.y, np.interp(one.x, other.x, other.y)).tolist()
+    kept = [at for at in zip(one.steps, one.x, gaps, strict=True) if _is_along(other, at[1])]
     steps, xs, ys = zip(*kept, strict=True) if kept else ((), (), ())
     return Line(steps, xs, ys)
 
 
 def band_at(one: Band, x: float) -> tuple[float, float, float] | None:
     """Mean, low and high of a band at a place, on straight lines between its points; None where it has none around."""
-    found = tuple(_height(dict(zip(one.x, values, strict=True)), x) for values in (one.mean, one.low, one.high))
-    mean, low, high = found
-    return None if mean is None or low is None or high is None else (mean, low, high)
+    if not _is_along(one, x):
+        return None
+    mean, low, high = (float(np.interp(x, one.x, values)) for values in (one.mean, one.low, one.high))
+    return mean, low, high
+
+
+def _is_along(one: Line | Band, x: float) -> bool:
+    return bool(one.x) and one.x[0] <= x <= one.x[-1]
 
 
 def share(one: Line) -> Line:
     """The same line over the share of its own training, from 0 to 1."""
-    end = one.x[-1] if one.x else 0.0
-    return replace(one, x=tuple(x / end for x in one.x)) if end > 0 else one
+    return replace(one, x=tuple(x / one.x[-1] for x in one.x)) if any(one.x) else one
 
 
 def band(lines: Sequence[Line], spread: Spread = "range") -> Band:
@@ -169,15 +170,6 @@ def _spread(values: Sequence[float], spread: Spread) -> tuple[float | None, floa
         return min(values), max(values)
     interval = mean_interval(values)
     return interval.low, interval.high
-
-
-def _height(known: Mapping[float, float], x: float) -> float | None:
-    if x in known:
-        return known[x]
-    for (left, low), (right, high) in pairwise(known.items()):
-        if left < x < right:
-            return low + (high - low) * (x - left) / (right - left)
-    return None
 
 
 Quantity = Literal["gradients", "weights", "spread"]

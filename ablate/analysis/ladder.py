@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.analysis.fairness import read_tuning
@@ -91,7 +91,7 @@ def last_rung(rungs: Mapping[int, StudyRecord], name: str) -> int | None:
         [rung for rung, study in declared.items() if any(trial.variant == of(study) for trial in study.planned)]
         for of in (lambda study: name, lambda study: study.baseline)
     )
-    return max(trained) if trained and max(trained) < max(begun, default=0) else None
+    return max(trained) if trained and any(rung > max(trained) for rung in begun) else None
 
 
 def _reasons(store: StudyReader, rungs: Mapping[int, StudyRecord]) -> dict[str, str]:
@@ -136,7 +136,7 @@ def _climb(
     if len(rungs) < LEAST_RUNGS - 1:
         clause = f"{len(rungs)} rungs have finished, and a law needs {LEAST_RUNGS - 1}; {LEAST_RUNGS} to extrapolate"
         return Climb(scaling, None, "undecided", reason or clause)
-    ladder = climb(rungs, max(1.0, times))
+    ladder = climb(rungs, times)
     seconds = tuple(
         _in_seconds(speedup, runs[scaling.variant], runs[baseline])
         for speedup, (baseline, runs) in zip(ladder.speedups, here, strict=True)
@@ -205,7 +205,7 @@ def next_rung(climbs: Climbs, record: StudyRecord) -> NextRung | None:
     """
     design, margin = record.space["design"], float(record.objective["margin"])
     rungs = [float(value) for value in design["rungs"]]
-    places = max(([float(point.at) for point in climb.scaling.points] for climb in climbs.of), key=len, default=[])
+    places = sorted({point.at for climb in climbs.of for point in climb.scaling.points})
     if climbs.times <= 1 or design.get("per_rung") or design.get("seeds_per_rung") or len(places) < len(rungs):
         return None
     growth, step = places[-1] / places[-2], rungs[-1] / rungs[-2]
@@ -213,23 +213,23 @@ def next_rung(climbs: Climbs, record: StudyRecord) -> NextRung | None:
 
     def rung(number: int) -> float:
         value = rungs[-1] * step**number
-        return float(max(round(value), rungs[-1] + number)) if whole else value
+        return float(round(value)) if whole else value
 
     if len(rungs) < LEAST_RUNGS:
         return NextRung(rung(1), growth, tuple(climb.scaling.variant for climb in climbs.of), decides=False)
     waiting = [climb for climb in climbs.of if climb.outcome == "undecided" and not climb.refusal]
     for number in range(1, MOST_RUNGS - len(rungs) + 1):
-        if (times := growth**number) > FURTHEST:
-            break
-        if settled := [climb.scaling.variant for climb in waiting if _would_decide(climb, times * places[-1], margin)]:
+        times = growth**number
+        settled = [climb.scaling.variant for climb in waiting if _would_decide(climb, times * places[-1], margin)]
+        if settled and times <= FURTHEST:
             return NextRung(rung(number), times, tuple(settled), decides=True)
     return None
 
 
 def _would_decide(one: Climb, compute: float, margin: float) -> bool:
     shown = one.scaling.points[-1].difference
-    if one.ladder is None or shown.standard_error is None:
-        return False
+    assert one.ladder is not None
+    assert shown.standard_error is not None
     there = one.ladder.variant.loss(compute) - one.ladder.baseline.loss(compute)
     half = -float(special.stdtrit(shown.degrees, ERROR)) * shown.standard_error
     return abs(there) - half > margin or abs(there) + half < margin
@@ -283,15 +283,10 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
     rungs = sorted({point.at for climb in climbs.of for point in climb.scaling.points})
     for ascent in climbs.of:
         words_at = {point.at: point.verdict.word for point in ascent.scaling.points}
-        there = speedup = ""
-        if ascent.ladder is not None:
-            speedup = speedup_text(ascent.ladder.speedups[-1])
-            if not ascent.refusal and ascent.ladder.difference is not None and ascent.ladder.speedup is not None:
-                ends = (ascent.ladder.difference.low, ascent.ladder.difference.high)
-                there, speedup = (
-                    " … ".join(_with_sign(end, decimals) for end in ends),
-                    speedup_text(ascent.ladder.speedup),
-                )
+        ladder, difference, speedup = ascent.ladder, None, None
+        if ladder is not None:
+            difference, speedup = (None, ladder.speedups[-1]) if ascent.refusal else (ladder.difference, ladder.speedup)
+        ends = () if difference is None else (difference.low, difference.high)
         timed = ascent.seconds[-1] if ascent.seconds else None
         yield ScaleRow(
             words.get(ascent.scaling.variant, ascent.scaling.variant),
@@ -299,8 +294,8 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
             tuple(_at_rung(ascent.scaling, rung, decimals) for rung in rungs),
             tuple(words_at.get(rung, "") for rung in rungs),
             climbs.times,
-            there,
-            speedup,
+            " … ".join(_with_sign(end, decimals) for end in ends),
+            "" if speedup is None else speedup_text(speedup),
             "" if timed is None else speedup_text(timed),
             ascent.fate_in_words,
             ascent.refusal,
@@ -316,16 +311,15 @@ def _at_rung(one: Scaling, rung: float, decimals: int) -> str:
 
 
 def losses_by_rung(
-    metrics: Mapping[str, Mapping[str, Interval]], variant: str, metric: str, rungs: int
+    metrics: Mapping[str, Mapping[str, Interval]], variant: str, metric: str, rungs: Iterable[int]
 ) -> list[Interval | None]:
-    """The mean metric of a variant on each rung, with its interval; None where none is known.
+    """The mean metric of a variant on each of these rungs, with its interval; None where none is known.
 
     Args:
         metrics: Names of variants with their rungs to metrics.
         variant: Name of a variant without its rung.
-        rungs: How many of the rungs, from the smallest.
     """
-    known = [metrics.get(at_rung(variant, rung), {}).get(metric) for rung in range(1, rungs + 1)]
+    known = [metrics.get(at_rung(variant, rung), {}).get(metric) for rung in rungs]
     return [interval if interval is not None and interval.mean is not None else None for interval in known]
 
 

@@ -153,7 +153,7 @@ def front_of(
     left_out = tuple(variant.name for variant in record.variants if variant.name not in measured)
     limit, rule = None, rule_of(record)
     if next(iter(asked)) == rule.metric and record.baseline in means and not rule.relative:
-        limit = (means[record.baseline][0].mean or 0.0) + worst_margin(rule.margin, rule.direction)
+        limit = rows[names.index(record.baseline)][0] + worst_margin(rule.margin, rule.direction)
     return Front(tuple(asked), directions, tuple(points), left_out, variant_titles(record), limit)
 
 
@@ -198,8 +198,8 @@ def _p_as_good(
     largest = 0.0
     for ours, theirs, (quantity, direction) in zip(left, right, asked.items(), strict=True):
         if quantity not in COUNTED:
-            sign = 1.0 if direction == "minimize" else -1.0
-            worse = [sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+            larger, smaller = (ours, theirs) if direction == "minimize" else (theirs, ours)
+            worse = [larger[seed] - smaller[seed] for seed in sorted(ours.keys() & theirs.keys())]
             timed = quantity in TIMED
             p_value = _p_below_zero(worse, None if timed else schedule, NO_ALLOWANCE if timed else allowance)
             largest = max(largest, p_value)

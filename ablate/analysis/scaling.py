@@ -103,7 +103,7 @@ def rungs_of(record: StudyRecord) -> dict[int, StudyRecord]:
     """The rungs of a ladder in ascending order, each as a study of its own; empty if the study is not a ladder."""
     values = record.space.get("design", {}).get("rungs") or ()
     rungs = {
-        place: _at(on_rung(record, place), _ending(at_rung("", place)), BASELINE) for place in range(1, len(values) + 1)
+        place: _at(on_rung(record, place), _ending(at_rung("", place)), BASELINE) for place, _ in enumerate(values, 1)
     }
     return {
         place: study for place, study in rungs.items() if any(variant.name == BASELINE for variant in study.variants)
@@ -244,7 +244,7 @@ def _studies_along(store: StudyReader, record: StudyRecord) -> tuple[str, dict[f
         ends = {float(at): at_budget("", at) for at in budgets}
         places = {at: (_at(record, _ending(end), record.baseline) if end else main_part(record), end)
                  for at, end in ends.items()}  # fmt: skip
-        return BUDGET, dict(sorted(places.items()))
+        return BUDGET, places
     path, values = design.get("path"), design.get("values") or ()
     if not path:
         return "", {}
@@ -355,11 +355,8 @@ def slope_cell(one: Scaling) -> str:
 
 def slope_words(slope: PairedDifference) -> str:
     """A slope with its 95 % interval."""
-    if slope.difference is None:
-        return "-"
-    if slope.low is None or slope.high is None:
-        return f"{slope.difference:+.2g}"
-    return f"{slope.difference:+.2g} [{slope.low:+.2g}, {slope.high:+.2g}]"
+    ends = [f"{end:+.2g}" for end in (slope.difference, slope.low, slope.high) if end is not None]
+    return f"{ends[0]} [{', '.join(ends[1:])}]" if ends[1:] else ends[0]
 
 
 def _axis_words(axis: str, at: float) -> str:
@@ -370,4 +367,4 @@ def _axis_words(axis: str, at: float) -> str:
 
 def _words(one: Scaling) -> str:
     words = [point.verdict.word for point in one.points]
-    return words[0] if len(set(words)) == 1 else ", then ".join(words)
+    return ", then ".join(words if len(set(words)) > 1 else words[:1])

@@ -94,7 +94,7 @@ def crosses(variants: Sequence[VariantRecord], switches: Mapping[str, tuple[str,
 def varies(record: StudyRecord) -> bool:
     """Whether a study estimates effects of its switches, or varies a number."""
     factors = factors_of(record)
-    return bool(factors.axes) or (len(factors.switches) > 1 and crosses(record.variants, factors.switches, ()))
+    return bool(factors.axes) or (bool(factors.switches) and crosses(record.variants, factors.switches, ()))
 
 
 def searches(record: StudyRecord) -> bool:

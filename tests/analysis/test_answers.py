@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 import statistics
@@ -12,6 +13,7 @@ from designed_study import on_off, run
 from fake_store import FakeStore, fake_store
 
 from ablate.analysis.answer import answer_of, verdicts_on_parts
+from ablate.analysis.answer_rows import _with_letters, lost_its_pairs, withheld_in_words
 from ablate.analysis.calibration import read_calibration
 from ablate.analysis.effects import StudyImportances
 from ablate.analysis.fairness import Tuned, Tuning
@@ -23,7 +25,7 @@ from ablate.analysis.warnings import tuning_edges
 from ablate.errors import NotFoundError
 from ablate.render.figures.effects import how_to_read_importances
 from ablate.spec.design import DesignSpec
-from ablate.stats import Importance
+from ablate.stats import Importance, Verdict
 from ablate.store.records import DesignTraits, TrialState
 
 
@@ -164,6 +166,81 @@ def test_the_edge_of_a_baseline_cannot_turn_what_is_worse_anyway() -> None:
     report = read_study(study(losses), "a_study")
     of = {"baseline": Tuned({"lr": 1}, ("lr",), ()), "far_worse": Tuned({"lr": 2}, (), ())}
     assert list(tuning_edges(Tuning({"lr": [1, 2, 3]}, (1000,), of), report.variants, report.baseline)) == []
+
+
+@pytest.mark.parametrize(
+    ("lengths", "lettered"),
+    [
+        ([33, 33], False),
+        ([33] * 3, True),
+        ([32] * 3, False),
+        ([48], False),
+        ([49], True),
+        ([33] * 13, True),
+        ([33] * 14, False),
+        ([33] * 2 + [49], True),
+    ],
+)
+def test_letters_stand_for_parts_if_combinations_are_long_and_the_letters_suffice(
+    lengths: list[int], lettered: bool
+) -> None:
+    report = read_study(study({"baseline": 3.0, "a": 3.0}), "a_study")
+    (group,) = answer_of(report).groups
+    rows = [dataclasses.replace(group.rows[0], variant=f"{n}", words="w" * length) for n, length in enumerate(lengths)]
+    rows.append(dataclasses.replace(group.rows[0], variant="alone", words="w" * 60))
+    parts = {f"{n}": (f"p{n}", f"q{n}") for n in range(len(lengths))} | {"alone": ("p",)}
+    _, letters = _with_letters((dataclasses.replace(group, rows=tuple(rows)),), parts, report)
+    assert len(letters) == 2 * len(lengths) * lettered
+
+
+def test_letters_begin_with_parts_that_have_a_row_of_their_own() -> None:
+    report = read_study(study({"baseline": 3.0, "a": 3.0}), "a_study")
+    (group,) = answer_of(report).groups
+    words = {"both": "w" * 49, "again": "w" * 49 + " (again)", "one": "the q", "other": "the r"}
+    rows = tuple(dataclasses.replace(group.rows[0], variant=name, words=said) for name, said in words.items())
+    parts = {"both": ("p", "q"), "again": ("p", "q"), "one": ("q",), "other": ("r",)}
+    (made,), letters = _with_letters((dataclasses.replace(group, rows=rows),), parts, report)
+    assert letters == {"A": "q", "B": "p"}
+    assert [row.label for row in made.rows] == ["A + B", "A + B (again)", "A: the q", "the r"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "who", "state", "lost"),
+    [
+        (3, "a", TrialState.FAILED, False),
+        (2, "a", TrialState.FAILED, True),
+        (2, "baseline", TrialState.FAILED, True),
+        (2, "baseline", TrialState.DIVERGED, True),
+        (1, "b", TrialState.FAILED, False),
+    ],
+)
+def test_trials_of_either_side_that_were_lost_leave_too_few_pairs(
+    seeds: int, who: str, state: TrialState, lost: bool
+) -> None:
+    made = fake_store({name: ({}, 10) for name in ("baseline", "a", "b")}, seeds=seeds)
+    for seed, name in itertools.product(range(seeds), ("baseline", "a", "b")):
+        made.add(name, seed, {"val_loss": 3.0 + seed / 7})
+    made.add(who, 0, state=state)
+    report = read_study(made, "a_study")
+    assert lost_its_pairs(report.variants[1], report) == lost
+
+
+@pytest.mark.parametrize(
+    ("why", "word"),
+    [
+        ("no model beats a bigram (3.1)", "no verdict"),
+        ("2 of 3 runs of a never reached the target", "censored"),
+        ("a was not timed; `ablate resume s --time` does", "not timed"),
+        ("a trial failed", "failures"),
+        ("a trial diverged", "failures"),
+        ("its tuning seeds do not bound how much better it may be", "tuning"),
+        ("the tail of the noise is too long", "rare seeds"),
+        ("its seeds scatter too much", "rare seeds"),
+        ("of something else", "see --why"),
+    ],
+)
+def test_why_no_seeds_decide_a_comparison_is_said_in_two_words(why: str, word: str) -> None:
+    assert withheld_in_words(Verdict("undecided", "", None, withheld=why)) == word
 
 
 def scattered(seeds: int, **spreads: float) -> FakeStore:

@@ -12,12 +12,16 @@ import numpy as np
 import pytest
 from designed_study import on_off, run
 from fake_store import FakeStore, fake_store
+from test_target import studied as reaching
 
 from ablate.analysis.fairness import Tried, Tuned, Tuning
-from ablate.analysis.pareto import read_front
+from ablate.analysis.pareto import _p_as_good, _significant, read_front
 from ablate.analysis.runs import UNITS, words_for
 from ablate.errors import AblateError
 from ablate.metrics import COSTS
+from ablate.stats import summarise
+from ablate.stats.bounds import NO_ALLOWANCE, p_below
+from ablate.stats.schedule import ERROR, SeedSchedule
 from ablate.store.records import TrialState
 
 SEARCH = {"kind": "search", "sampler": "nsga2", "points": 24, "seeds": 3, "objectives": ["objective", "parameters"]}
@@ -145,21 +149,80 @@ def test_speed_is_better_when_larger_and_three_quantities_are_possible() -> None
     assert [point.variant for point in front.points if point.on_front] == ["fast"]
     assert front.directions == ("minimize", "maximize", "minimize")
     aims = ("objective", "tokens_per_second", "flops", "parameters")
-    for number in (3, 4):  # a search by more objectives than a front has axes
+    two = read_front(made, "a_study", aims[:2])
+    for number, expected in (
+        (1, None),
+        (2, two),
+        (3, front),
+        (4, front),
+    ):  # a front has at most three axes
         searched = replace(made, record=replace(made.record, space={"design": {"objectives": aims[:number]}}))
-        assert read_front(searched, "a_study") == front
+        assert read_front(searched, "a_study") == expected
     fast = front.points[[p.variant for p in front.points].index("fast")]
     assert fast.values["tokens_per_second"].mean == pytest.approx(198.0)
     assert read_front(made, "a_study") is None, "the variants differ in no cost that follows from the spec"
 
 
+def test_a_maximised_metric_with_a_mean_of_0_has_its_best_first() -> None:
+    made = fake_store({"baseline": ({}, 100), "worse": ({}, 120), "best": ({}, 120)}, seeds=4, direction="maximize")
+    for seed, (name, by) in itertools.product(range(4), {"baseline": 0.0, "worse": -1.0, "best": 1.0}.items()):
+        made.add(name, seed, {"val_loss": (-0.5, 0.5, -0.25, 0.25)[seed] + by * (1 + 0.01 * seed)})
+    front = read_front(made, "a_study")
+    assert front is not None
+    assert (front.quantities, front.directions) == (("val_loss", "parameters"), ("maximize", "minimize"))
+    assert (front.limit, front.left_out) == (-made.record.objective["margin"], ())
+    points = [(one.variant, one.on_front, one.dominated_by, one.significant) for one in front.points]
+    assert points == [("best", True, None, False), ("baseline", True, None, False), ("worse", False, "best", True)]
+
+
+def test_one_seed_that_diverged_or_was_pruned_or_never_arrived_leaves_a_variant_out() -> None:
+    names = ("baseline", "a", "pruned", "b", "c")
+    made = fake_store({name: ({}, 100 + at) for at, name in enumerate(names)}, seeds=2)
+    for seed, name in itertools.product(range(2), names):
+        made.add(name, seed, {"val_loss": 3.0})
+    made.add("baseline", 1, state=TrialState.DIVERGED)
+    made.add("pruned", 1, state=TrialState.PRUNED)
+    front = read_front(made, "a_study")
+    assert front is not None
+    assert (front.left_out, front.limit) == (("baseline", "pruned"), None)
+    made.add("c", 1, state=TrialState.DIVERGED)
+    assert read_front(made, "a_study") is None, "two are left"
+    front = read_front(
+        reaching({"baseline": [600, 610], "a": [700, 710], "b": [500, 510], "c": [600, 9000]}), "a_study"
+    )
+    assert front is not None
+    assert (front.left_out, front.limit) == (("c",), None), "margins are shares of the baseline"
+
+
+def test_dominance_is_significant_for_a_family_of_all_pairs_whose_first_costs_at_most_as_much() -> None:
+    """Of three variants of which two have the same size these are four pairs."""
+    rows, asked = [[3.0, 100], [2.0, 100], [1.0, 120]], {"val_loss": "minimize", "parameters": "minimize"}
+    for p_value, found in ((ERROR / 4, {(0, 2)}), (ERROR / 3.99, set())):
+        assert _significant([[], [], [0]], lambda at, index, p=p_value: p, rows, asked) == found  # type: ignore
+
+
+def test_looks_count_in_the_order_of_the_seeds_and_not_for_timings() -> None:
+    gaps, schedule = {6: -0.1, 7: -0.11, 8: -0.12, 9: 0.05}, SeedSchedule(3, 6)
+    none = dict.fromkeys(gaps, 0.0)
+    first, all_four = (p_below(summarise([*gaps.values()][:n]), 0.0) for n in (3, 4))
+    overall = schedule.overall({3: first, 4: all_four})
+    assert _p_as_good([gaps], [none], {"val_loss": "minimize"}, schedule, NO_ALLOWANCE) == overall < ERROR
+    assert _p_as_good([none], [gaps], {"tokens_per_second": "maximize"}, schedule, NO_ALLOWANCE) == all_four > ERROR
+
+
 @pytest.mark.parametrize(
     ("quantities", "message"),
     [
-        (("val_loss",), "two or three different quantities; got val_loss. Name two or three of val_loss, parameters"),
+        (
+            ("val_loss",),
+            "^Pareto front: it is seen by two or three different quantities; got val_loss. Name two or",
+        ),
         (("val_loss", "objective"), "two or three different quantities; got val_loss, val_loss"),
         (("parameters", "flops", "seconds", "val_loss"), "different quantities; got parameters, flops, seconds, val_"),
-        (("val_loss", "beauty"), "expected one of val_loss, parameters, flops, .*got `beauty`"),
+        (
+            ("val_loss", "beauty"),
+            "^Pareto front: which way this quantity is better is not known; expected one of val_loss, .*; got `beauty`",
+        ),
     ],
 )
 def test_refuses(quantities: tuple[str, ...], message: str) -> None:

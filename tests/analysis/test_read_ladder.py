@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,11 +17,13 @@ from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
 from ablate.analysis.answer_rows import AnswerGroup, outcome_words
 from ablate.analysis.changes import in_words
+from ablate.analysis.fairness import Tuned, Tuning
 from ablate.analysis.findings import read_findings
 from ablate.analysis.headline import headline
-from ablate.analysis.ladder import Climb, ScaleRow, climb_sentences, speedup_text
+from ablate.analysis.ladder import Climb, ScaleRow, _in_seconds, climb_sentences, speedup_text
 from ablate.analysis.next_steps import NextStep, next_steps
 from ablate.analysis.numbers import fixed
+from ablate.analysis.runs import read_runs
 from ablate.analysis.why import gate, why
 from ablate.designs.ladder import LadderSpec
 from ablate.render.answer import answer_text
@@ -31,7 +35,7 @@ from ablate.roles import TrialRole
 from ablate.spec.code import stage_identity
 from ablate.stats.bounds import at_most
 from ablate.stats.scaling_law import WithBounds
-from ablate.store.records import Declaration, DesignTraits, PlannedTrial, SpeedTiming, TrialState
+from ablate.store.records import Declaration, DesignTraits, PlannedTrial, SpeedTiming, StudyRecord, TrialState
 
 RUNGS = 5
 
@@ -87,6 +91,7 @@ def test_a_gain_that_survives_holds_with_its_speedup_and_stands_in_the_answer() 
     assert (row.variant, row.verdict) == ("a=off@rung=5", "better")
     (row,) = answer.scale
     assert row.line.endswith(", better")
+    assert (row.compute, one.ladder.target) == (("0.01x", "0.032x", "0.1x", "0.32x", "1x"), pytest.approx(1e15))
     assert "| 10x: -0.0" in row.line
     assert study_json(report)["answer"]["scale"][0]["there"] == row.there
     shown = answer_text(answer).splitlines()
@@ -148,11 +153,42 @@ def test_a_gain_that_fades_vanishes_and_one_that_becomes_a_loss_turns() -> None:
     turning = studied(lambda compute: 1.5 + 0.42 * (compute / 1e13) ** -0.24, seeds=8, noise=0.0005, margin=0.005)
     for made, fate, said in ((shrinking, "vanishes", "falls within the margin"), (turning, "turns", "turns to the")):
         one = climbed(made)
+        assert one.fate_in_words == fate
         assert (one.scaling.points[-1].verdict.word, one.outcome) == ("better", fate)
         assert f": a=off {said}" in answer_of(read_study(made, "a_study")).headline[-1]
     for at_first, said in ((-0.1, "0 of 1 gain is shown to survive"), (0.1, ": a=off is as good.")):
         gone = studied(lambda compute, at=at_first: loss(compute) + (at if compute < 2e12 else 0.001), margin=0.02)
         assert said in answer_of(read_study(gone, "a_study")).headline[0]
+
+
+def test_a_gain_that_only_the_largest_rung_has_holds() -> None:
+    made = studied(lambda compute: 1.5 + 0.561 * (compute / 1e13) ** -0.4, seeds=8, noise=0.0005)
+    one = climbed(made)
+    assert [point.verdict.word for point in one.scaling.points] == [
+        "needed",
+        "needed",
+        "needed",
+        "not needed",
+        "better",
+    ]
+    assert (one.outcome, one.fate_in_words) == ("holds", "better")
+    worse = climbed(studied(lambda compute: loss(compute / 3), seeds=2))
+    assert (worse.outcome, worse.fate_in_words) == ("holds", "worse")
+
+
+@pytest.mark.parametrize(("who", "whose"), [("baseline", "the baseline's"), ("a=off", "its")])
+def test_a_rung_that_is_tuned_to_the_edge_of_its_grid_is_not_extrapolated(
+    who: str, whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tuning(store: object, study: StudyRecord) -> Tuning | None:
+        edges = {"3": ("lr", "decay"), "4": ("decay",)}.get(study.planned[0].key[-3], ())
+        of = {one.name: Tuned({}, edges if one.name == who else (), ()) for one in study.variants}
+        return Tuning({"lr": [1, 2], "decay": [1, 2]}, (1000,), of) if study.planned[0].key[-3] != "1" else None
+
+    monkeypatch.setattr("ablate.analysis.ladder.read_tuning", tuning)
+    one = climbed(studied(lambda compute: loss(2 * compute)))
+    assert one.refusal == f"{whose} lr on rung 3 lies at the edge of the grid"
+    assert (one.outcome, one.ladder is None) == ("undecided", False)
 
 
 def test_a_removal_that_costs_nothing_holds_inside_the_margin() -> None:
@@ -186,7 +222,9 @@ def test_what_is_not_extrapolated_says_why(fields: dict[str, Any], said: str) ->
     assert one.outcome == "undecided"
     report = read_study(made, "a_study")
     assert any(said in sentence for sentence in climb_sentences(report.climbs, "val_loss", 3))
-    assert said in answer_of(report).scale[0].line
+    line = answer_of(report).scale[0].line
+    assert said in line
+    assert (", speedup 2." in line) == (one.ladder is not None)
     assert said in " ".join(answer_text(answer_of(report)).split())
 
 
@@ -203,27 +241,58 @@ def test_speedups_in_seconds_have_the_rate_of_each_rung_and_the_noise_of_both() 
     for rung, ours in rates.items():
         timing = SpeedTiming(f"hash of baseline@rung={rung}", ours, (100.0, 99.0, 101.0) * 4, "cpu")
         made.timed[f"a=off@rung={rung}/0"] = (timing,)
+    made.trial_records = {
+        key: replace(trial, tokens=500) if key.startswith("a=off") else trial
+        for key, trial in made.trial_records.items()
+    }
     one = climbed(made)
     assert one.ladder is not None
     assert one.seconds[:3] == (None,) * 3
-    for rung, speed in ((4, 0.5), (5, 0.25)):
+    for rung, speed in ((4, 1.0), (5, 0.5)):  # its tokens have twice the FLOPs
         flops, seconds = one.ladder.speedups[rung - 1], one.seconds[rung - 1]
         assert seconds is not None
         assert seconds.value == pytest.approx(speed * flops.value, rel=0.01)
         assert seconds.low / seconds.value < flops.low / flops.value
         assert seconds.high / seconds.value > flops.high / flops.value
     report = read_study(made, "a_study")
-    assert ", in seconds 0.5" in answer_of(report).scale[0].line
-    assert "in seconds of training not timed, not timed, not timed, 1.0" in next(
-        iter(climb_sentences(report.climbs, "val_loss", 3))
+    assert ", in seconds 1.0" in answer_of(report).scale[0].line
+    assert report.climbs is not None
+    two = replace(report.climbs, of=(Climb(one.scaling, None, "undecided", "it waits"), one))
+    first, second, _ = climb_sentences(two, "val_loss", 3)
+    assert first == "a=off: no law is fitted, because it waits."
+    assert "in seconds of training not timed, not timed, not timed, 2.0" in second
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.5, 3.0), (2.0, 2.0), (0.0, 3.0), (1.0, math.inf)])
+def test_a_speedup_in_seconds_is_that_in_flops_times_the_flops_a_second_with_the_errors_of_both(
+    low: float, high: float
+) -> None:
+    made = fake_store({"baseline": ({}, 1), "a": ({}, 1)}, seeds=2)
+    for seed in (1, 2):
+        made.add("baseline", seed - 1, {"val_loss": 3.0}, flops=seed * 4e6, tokens=seed * 1000)
+        made.add("a", seed - 1, {"val_loss": 3.0}, flops=seed * 3e6, tokens=seed * 500)
+    in_seconds = lambda: _in_seconds(  # noqa: E731
+        WithBounds(2.0, low, high),
+        *map(read_runs(made, made.record, "val_loss").get, ("a", "baseline")),  # type: ignore
     )
+    made.time("a", [60.0], [100.0])
+    assert in_seconds() is None, "one round has no error"
+    made.time("a", [60.0, 50.0], [100.0, 100.0])
+    found, factor = in_seconds(), 1.5 * math.sqrt(0.6 * 0.5)
+    spread = 12.7062 * math.log(60 / 50) / 2  # t at 97.5 % for 1 degree of freedom, printed table
+    below, above = factor * low, factor * high
+    if low > 0 and high < math.inf:
+        below = 2 * factor * math.exp(-math.hypot(math.log(2 / low), spread))
+        above = 2 * factor * math.exp(math.hypot(math.log(high / 2), spread))
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((2 * factor, below, above), rel=1e-4)
 
 
 def next_of(made: FakeStore) -> list[NextStep]:
     return [step for step in next_steps(read_study(made, "a_study")) if "--rung" in step.arguments]
 
 
-def test_the_next_rung_is_the_one_that_would_decide() -> None:
+def test_the_next_rung_is_the_one_that_would_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     (step,) = next_of(studied(lambda compute: loss(2 * compute), rungs=3))
     assert step.arguments == ("resume", "a_study", "--rung", "4")
     assert step.purpose == "a rung of 10 times the compute is needed before anything is extrapolated: a=off"
@@ -237,18 +306,27 @@ def test_the_next_rung_is_the_one_that_would_decide() -> None:
     assert step.seconds == pytest.approx(10 * (8 + 2 * 6 * 2) * 10.0), "six values for each side with two seeds"
     gap = loss(1e14 / 1.3) - loss(1e14)
     for count, growth in ((4, "4.6"), (5, "3.2")):
-        (step,) = next_of(studied(lambda compute: loss(compute / 1.3), margin=gap, noise=0.001, rungs=count))
+        made = studied(lambda compute: loss(compute / 1.3), margin=gap, noise=0.001, rungs=count)
+        (step,) = next_of(made)
         assert step.arguments[-1] == f"{count + 1}"  # the gap shrinks, and is clearly within the margin there
         assert step.purpose == f"a rung of {growth} times the compute would decide a=off"
+        for most in (count, count + 1):
+            with monkeypatch.context() as limits:
+                limits.setattr("ablate.analysis.ladder.MOST_RUNGS", most)
+                assert next_of(made) == [step] * (most > count), "a ladder has no more rungs"
     noisy = studied(lambda compute: loss(compute / 1.3), margin=gap, noise=0.001)
-    for seed in range(4):
-        value = noisy.trial_records[f"a=off@rung=1/{seed}"].metrics["val_loss"]
-        noisy.add("a=off@rung=1", seed, {"val_loss": value + 0.01 * (-1) ** seed}, flops=1e12)
+    for rung, seed in itertools.product((1, 2, 4), range(4)):
+        trial = noisy.trial_records[f"a=off@rung={rung}/{seed}"]
+        metrics = {"val_loss": trial.metrics["val_loss"] + 0.01 * (-1) ** seed}
+        noisy.trial_records[trial.key] = replace(trial, metrics=metrics)
     assert [one.arguments[-1] for one in next_of(noisy)] == ["6"], "the noise of the largest rung counts"
     far = studied(lambda compute: loss(compute / 1.3), margin=0.72 * gap, noise=0.004)
     assert (climbed(far).refusal, climbed(far).outcome, next_of(far)) == ("", "undecided", []), "no rung in reach does"
+    (step,) = next_of(studied(lambda compute: loss(compute / 1.3), margin=0.9 * gap, noise=0.002, rungs=7))
+    assert (step.arguments[-1], step.purpose) == ("10", "a rung of 4.6 times the compute would decide a=off")
     for dial, rungs, after in (("depth", [2, 4, 8], "16"), ("depth", [2, 3, 4], "5"), ("width", [64, 96, 144], "216")):
-        (step,) = next_of(studied(lambda compute: loss(2 * compute), rungs=3, design={"dial": dial, "rungs": rungs}))
+        design = {"dial": dial, "rungs": rungs, "target": 1.5}
+        (step,) = next_of(studied(lambda compute: loss(2 * compute), rungs=3, design=design))
         assert step.arguments[-1] == after, "rungs go on as the last two do"
     assert next_of(studied(lambda compute: loss(2 * compute))) == [], "it holds"
     for design in ({"target": 1.0}, {"per_rung": {"training.batch_size": [8, 9, 9]}}, {"seeds_per_rung": [4, 4, 4]}):
@@ -288,6 +366,8 @@ def test_a_variant_that_was_dropped_has_the_verdict_of_its_last_rung(last: int, 
     )
     answer = answer_of(report)
     (row,), (scale,) = answer.rows, answer.scale
+    assert (scale.there, len(scale.by_rung)) == ("", last)
+    assert f"because {one.refusal}." in next(climb_sentences(report.climbs, "val_loss", 3))
     assert one.refusal == scale.refusal == f"it was dropped after rung {last}"
     assert (row.verdict, row.warning) == ("needed", f"on rung {last}, after which it was dropped")
     assert gate(report, "a=off@rung=5", "not worse").passed == "fails"
@@ -300,6 +380,33 @@ def test_a_variant_that_was_dropped_has_the_verdict_of_its_last_rung(last: int, 
     began = [one for one in kept if int(one.variant[-1]) <= last]
     waiting = read_study(replace(made, record=replace(made.record, planned=tuple(began))), "a_study")
     assert waiting.variants[1].awaits == "not planned yet", "the next rung has not begun"
+
+
+def test_a_rung_that_a_variant_waits_for_is_drawn_for_the_baseline_alone() -> None:
+    made = studied(loss)
+    for seed in range(4):
+        del made.trial_records[f"a=off@rung={RUNGS}/{seed}"]
+    rows = draw("laws", read_findings(made, "a_study"))["data"]["values"]
+    means = [row["mean"] for row in rows if "mean" in row]
+    assert (len(means), None in means) == (2 * RUNGS - 1, False)
+
+
+@pytest.mark.parametrize("rung", [1, RUNGS])
+def test_a_rung_on_which_a_variant_is_invalid_has_not_dropped_it_and_is_not_drawn(rung: int) -> None:
+    made, gone = studied(lambda compute: loss(2 * compute), noise=1e-5), f"a=off@rung={rung}"
+    made.record = replace(
+        made.record,
+        variants=tuple(one for one in made.record.variants if one.name != gone),
+        planned=tuple(one for one in made.record.planned if one.variant != gone),
+    )
+    one = climbed(made)
+    assert (one.outcome, one.refusal) == ("holds", "")
+    rows = draw("laws", read_findings(made, "a_study"))["data"]["values"]
+    for row in rows:
+        if "mean" in row:
+            factor = 2 if row["name"] == "variant" else 1
+            assert row["mean"] == pytest.approx(loss(factor * row["compute"]), rel=1e-3)
+    assert sum("mean" in row for row in rows) == 2 * (RUNGS - 1)
 
 
 @pytest.mark.parametrize("rungs", range(1, RUNGS + 1))
@@ -343,7 +450,9 @@ def test_the_compute_of_a_law_has_that_of_the_stages_in_it() -> None:
 
 def test_what_is_extrapolated_is_the_difference_of_both_laws_there() -> None:
     for times in (1.5, 4.0):
-        ladder = climbed(studied(lambda compute: loss(2 * compute), design={"target": times})).ladder
+        one = climbed(studied(lambda compute: loss(2 * compute), design={"target": times}))
+        ladder = one.ladder
+        assert (one.outcome, one.refusal) == ("holds", "")
         assert ladder is not None
         assert ladder.difference is not None
         there = ladder.variant.loss(times * 1e14) - ladder.baseline.loss(times * 1e14)
@@ -439,6 +548,6 @@ def test_seeds_of_a_rung_that_were_added_after_its_results_spend_error_there_alo
     ],
 )
 def test_what_is_open_within_the_margin_says_why(outcome: str, here: str, there: str, said: str) -> None:
-    row = ScaleRow("parallel", ("0.1x", "1x"), ("+0.1", "+0.0"), ("", here), 10.0, there, "1.0", "", outcome,
+    row = ScaleRow("parallel", ("0.1x", "1x"), ("+0.1", "+0.0"), ("", "", here), 10.0, there, "1.0", "", outcome,
                    "" if there else "the rungs differ")  # fmt: skip
     assert outcome_words(row) == said

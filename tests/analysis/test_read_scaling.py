@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -13,11 +14,12 @@ from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, read_study
 from ablate.analysis.answer import answer_of
+from ablate.analysis.answer_rows import AlongCell
 from ablate.analysis.claims import judge_claims
 from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.findings import read_findings
 from ablate.analysis.runs import read_runs
-from ablate.analysis.scaling import Scaling, Scalings, with_tail
+from ablate.analysis.scaling import Scaling, Scalings, scaling_sentences, slope_cell, with_tail
 from ablate.analysis.status import read_overview
 from ablate.analysis.why import gate, why
 from ablate.render.as_json import study_json
@@ -113,13 +115,27 @@ def test_the_table_of_the_study_is_that_of_its_own_length() -> None:
     assert read_study(made, "a_study").answer.sentences[0] == "This answer is provisional: 1 trial is still missing."
 
 
+@pytest.mark.parametrize(
+    ("who", "state"),
+    [
+        *itertools.product(("a=off", "baseline"), (TrialState.DIVERGED, TrialState.FAILED)),
+        ("a=off", TrialState.PRUNED),
+    ],
+)
+def test_a_trial_that_was_lost_at_a_length_leaves_no_slope(who: str, state: TrialState) -> None:
+    made = studied(lambda at: 0.0)
+    made.add(f"{who}@budget=4", 2, {}, state=state)
+    report, _, one = scaled(made)
+    assert (one.slope, one.steps, one.no_slope) == (None, (), "trials were lost at 4")
+    assert not any("With each doubling" in sentence for sentence in report.answer.sentences)
+
+
 def test_a_trial_that_diverged_at_a_length_is_reported() -> None:
     made = studied(lambda at: 0.0)
     made.add("a=off@budget=4", 2, {}, state=TrialState.DIVERGED, stopped_at=9)
     _, _, one = scaled(made)
     assert [point.verdict.word for point in one.points] == ["not needed", "not needed", "diverged"]
     assert one.outcome == "turns"
-    assert (one.slope, one.steps, one.no_slope) == (None, (), "trials were lost at 4")
 
 
 @pytest.mark.parametrize("who", [("a=off",), ("baseline",), ("a=off", "baseline"), ()])
@@ -155,7 +171,7 @@ def test_a_sweep_compares_with_the_baseline_of_the_same_value() -> None:
     rng = np.random.default_rng(8)
     names = [f"{name}@model.width={width}" for width in (32, 64, 128) for name in ("baseline", "sas")]
     made = fake_store({name: ({"a": "on"}, 100) for name in names}, seeds=4)
-    design = {"kind": "sweep", "path": "model.width", "values": [32, 64, 128], "seeds": 4}
+    design = {"kind": "sweep", "path": "model.width", "values": [64, 32, 128], "seeds": 4}
     made.record = replace(made.record, space={"design": design})
     for width in (32, 64, 128):
         for seed in range(4):
@@ -216,7 +232,7 @@ def test_every_output_of_a_sweep_compares_a_variant_with_the_baseline_of_its_own
             assert why(report, name).seeds == pytest.approx(gaps)
             assert gate(report, name, "better").passed == "passes"
     assert report.answer.together == {f"sas@model.width={width}" for width in WIDTHS}
-    assert all(row.jointly for row in answer_of(report).rows)
+    assert all(row.jointly and row.parameter_change is None for row in answer_of(report).rows)
     said = [sentence for sentence in report.answer.sentences if "than the baseline" in sentence]
     assert len(said) == 3, "one of each verdict"
     assert not any("baseline@" in sentence for sentence in report.answer.sentences)
@@ -236,7 +252,9 @@ def test_a_sweep_of_the_baseline_alone_compares_its_values_with_the_first() -> N
     variants = tuple(variant for variant in made.record.variants if variant.name.startswith("baseline"))
     planned = tuple(one for one in made.record.planned if one.variant.startswith("baseline"))
     made.record = replace(made.record, variants=variants, planned=planned)
-    found = {row.name: row.verdict.word for row in read_study(made, "a_study").variants if row.verdict is not None}
+    report = read_study(made, "a_study")
+    assert report.scaling is None
+    found = {row.name: row.verdict.word for row in report.variants if row.verdict is not None}
     assert found == {f"baseline@model.width={width}": "better" for width in (64, 128)}
 
 
@@ -344,6 +362,12 @@ def test_all_slopes_are_said_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     made = studied(lambda at: 0.1)
     del made.trial_records["a=off@budget=4/3"]
     assert scaled(made)[2].no_slope == "seeds are missing"
+    monkeypatch.undo()
+    _, found, one = scaled(studied(lambda at: 0.1))
+    lost = replace(one, slope=None, steps=(), no_slope="trials were lost at 4")
+    for rows, said in (((one,) * 8, True), ((one,) * 9, False), ((one, lost), True), ((lost, lost), False)):
+        sentences = scaling_sentences(replace(found, of=rows), "val_loss")
+        assert any(sentence.startswith("With each doubling") for sentence in sentences) == said
 
 
 def test_the_best_of_several_places_is_said_to_err_more_often() -> None:
@@ -351,6 +375,24 @@ def test_the_best_of_several_places_is_said_to_err_more_often() -> None:
         answer = scaled(studied(lambda at, of=gaps: of[int(math.log2(at))]))[0].answer  # type: ignore[misc]
         warned = any("the best of the 3 is wrong in up to 15 %" in sentence for sentence in answer.sentences)
         assert warned == (max(gaps) > 0.02)
+    _, found, _ = scaled(studied(lambda at: 0.1))
+    said = " ".join(scaling_sentences(replace(found, places=tuple(range(21))), "val_loss"))
+    assert "the best of the 21 is wrong in up to 100 %." in said
+
+
+def test_a_slope_shows_its_steps_if_there_are_several_and_its_interval_if_there_is_one() -> None:
+    _, _, one = scaled(studied(lambda at: 0.1 * at))
+    slope = summarise([0.1, 0.2, 0.3])
+    assert slope_cell(replace(one, slope=slope)) == "+0.2 [-0.048, +0.45] (+0.1, +0.2)"
+    assert slope_cell(replace(one, slope=slope, points=one.points[:2])) == "+0.2 [-0.048, +0.45]"
+    assert slope_cell(replace(one, slope=summarise([-0.1]), steps=())) == "-0.1"
+
+
+def test_two_places_have_a_slope() -> None:
+    made = studied(lambda at: 0.1)
+    made.record = replace(made.record, space={**made.record.space, "budgets": [1, 2]})
+    _, _, one = scaled(made)
+    assert (one.no_slope, one.slope is None, len(one.steps)) == ("", False, 1)
 
 
 def test_tuned_values_widen_the_bounds_at_every_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -502,7 +544,11 @@ def test_a_variant_that_is_valid_at_one_value_of_a_sweep_is_in_the_answer() -> N
         for name in names:
             made.add(name, seed, {"val_loss": 2.0 + (0.1 + 0.001 * seed) * name.startswith("sas")})
     report = read_study(made, "a_study")
-    assert [(row.variant, row.verdict) for row in answer_of(report).rows] == [("sas@model.heads=1", "needed")]
+    answer = answer_of(report)
+    assert [(row.variant, row.verdict) for row in answer.rows] == [("sas@model.heads=1", "needed")]
+    assert answer.along is not None
+    assert (answer.along.axis, answer.along.places) == ("heads", ("1", "2"))
+    assert answer.along.rows["sas"][1] == AlongCell(None, None, None, "", alike=False)
     assert not any("hold" in sentence and "heads 2" in sentence for sentence in report.answer.sentences)
     for name in ("terminal", "md", "html", "latex"):
         assert "sas" in str(render_report(read_findings(made, "a_study"), name))

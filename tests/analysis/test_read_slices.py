@@ -18,7 +18,17 @@ from ablate.analysis import read_study
 from ablate.analysis.columns import columns, legend
 from ablate.analysis.runs import read_runs
 from ablate.analysis.search import SAMPLERS, search_words
-from ablate.analysis.slices import depths_of, is_logarithmic, linear_axes, read_slices, varied_paths, varied_values
+from ablate.analysis.slices import (
+    Factors,
+    axis_value,
+    depths_of,
+    factors_of,
+    is_logarithmic,
+    linear_axes,
+    read_slices,
+    varied_paths,
+    varied_values,
+)
 from ablate.analysis.warnings import _rounded_up
 from ablate.analysis.why import why
 from ablate.designs.search import SamplerName
@@ -88,18 +98,72 @@ def test_budgets_vary_the_steps_and_nothing_else_does() -> None:
     assert varied_paths(replace(record, space={**record.space, "budgets": [1, 2]})) == ("training.steps",)
     scout = replace(record.variants[0], settings={"a": "on", "model.heads": "2", "block.mlp": "none"}, spec={})
     stage = {"training": {"init_from": {"stage": {"model.block.mlp": "glu", "task.pairs": 4}}}}
+    scout.settings["model.rate"] = "0.5"
     others = {"tune": {"grid": {"training.lr": [1, 2]}}, "tuned": {"model.width": {}}, "match": {"equal": "flops"}}
     whole = replace(record, space=record.space | others, scout_variants=(scout, replace(scout, spec=stage)))
-    paths = ("model.heads", "block.mlp", "task.pairs", "training.lr", "model.width", "training.steps")
+    paths = ("model.heads", "block.mlp", "model.rate", "task.pairs", "training.lr", "model.width", "training.steps")
     assert varied_paths(whole) == paths, "each once, as the first of them is written"
-    assert varied_values(whole, scout) == {"model.heads": 2, "block.mlp": "none"}, "of texts, where the spec has none"
+    for spec in ({}, {"model": "of another kind"}):
+        of_texts = {"model.heads": 2, "block.mlp": "none", "model.rate": 0.5}
+        assert varied_values(whole, replace(scout, spec=spec)) == of_texts, "where the spec has none"
 
 
 @pytest.mark.parametrize(
-    ("ends", "logarithmic"), [((1.0, 8.0), True), ((1.0, 7.9), False), ((0.0, 8.0), False), ((0.5, 4.0), True)]
+    ("ends", "logarithmic"),
+    [
+        ((1.0, 8.0), True),
+        ((1.0, 7.9), False),
+        ((0.0, 8.0), False),
+        ((0.5, 4.0), True),
+        ((1.0, 2.0, 8.0), True),
+        ((0.0, 8.0, 9.0), False),
+    ],
 )
 def test_a_range_of_eight_or_more_above_0_is_logarithmic(ends: tuple[float, ...], logarithmic: bool) -> None:
     assert is_logarithmic(ends) == logarithmic
+
+
+@pytest.mark.parametrize(
+    ("setting", "spec", "value"),
+    [
+        ({"model.x": "2"}, {"model": {"x": 3}}, 2.0),
+        ({}, {"model": {"x": 3}}, 3.0),
+        ({}, {"model": {"x": "many"}}, None),
+        ({}, {"model": {"x": math.inf}}, None),
+        ({}, {"model": 3}, None),
+        ({}, {}, None),
+    ],
+)
+def test_a_place_on_an_axis_is_a_number_of_the_settings_or_of_the_spec(
+    setting: dict[str, str], spec: dict[str, Any], value: float | None
+) -> None:
+    variant = replace(fake_store({"baseline": (setting, 1)}).record.variants[0], spec=spec)
+    assert axis_value(variant, "model.x") == value
+
+
+def test_factors_are_the_switches_and_numbers_of_which_variants_have_several() -> None:
+    settings = [
+        {"depth": depth, "kept": "on", "x": x, "same": "1"} for depth, x in (("2", "8"), ("4", "1"), ("2", "32"))
+    ]
+    record = fake_store({f"v{at}": (of, 1) for at, of in enumerate(settings)}).record
+    record = replace(record, space={"switches": {"depth": {"2": {}, "4": {}, "6": {}}, "kept": {"on": {}, "off": {}}}})
+    assert factors_of(record) == Factors({"depth": ("2", "4", "6")}, {"x": (1.0, 8.0, 32.0)})
+
+
+@pytest.mark.parametrize(
+    ("lines", "scattered"),
+    [({"a": (1, 2, 3), "b": (3,)}, False), ({"a": (1, 2, 3), "b": (4,)}, True), ({"a": (1, 2)}, False)],
+)
+def test_lines_are_scattered_if_hardly_any_place_has_two(lines: dict[str, tuple[int, ...]], scattered: bool) -> None:
+    names = {f"{name}@x={at},y=5": ({"x": str(at), "y": "5"}, 1) for name, of in lines.items() for at in of}
+    made = fake_store(names, seeds=1)
+    for name in names:
+        made.add(name, 0, {"val_loss": 1.0})
+    (found,) = read_slices(made, "a_study")
+    assert {one.name: tuple(point.at for point in one.points) for one in found.lines} == {
+        f"{name}@y=5": of for name, of in lines.items()
+    }
+    assert found.scattered == scattered
 
 
 def test_other_designs_have_none() -> None:
@@ -182,10 +246,16 @@ def test_lengths_beyond_training_are_an_axis_with_the_trained_length_marked() ->
     first, second = made.record.variants
     made.record = replace(made.record, variants=(first, replace(second, spec=other)))
     assert read_slices(made, "a_study")[0].trained is None
+    for task, axis in (({"kind": "of_a_plugin"}, "context"), (spec["task"], "rows")):
+        unknown = {"task": task, "training": {"evaluate_at": {axis: [64, 32]}}}
+        made.record = replace(made.record, variants=tuple(replace(one, spec=unknown) for one in made.record.variants))
+        (found,) = read_slices(made, "a_study")
+        assert (found.axis, found.trained, [point.at for point in found.lines[0].points]) == (axis, None, [32, 64])
 
 
 def test_insides_are_lines_over_the_blocks() -> None:
-    names = [f"inside_{measure}_block_{block}" for measure in ("kurtosis", "initial_stream_rms") for block in (0, 1, 2)]
+    blocks = {"kurtosis": 2, "initial_stream_rms": 6}
+    names = [f"inside_{measure}_block_{block}" for measure, number in blocks.items() for block in range(number)]
     names += ["inside_effective_rank_block_1"]  # one block is no line
     store = fake_store({"baseline": ({}, 100), "a=off": ({"a": "off"}, 100), "b=off": ({"b": "off"}, 100)}, 2)
     for shift, variant in enumerate(("baseline", "a=off")):
@@ -197,7 +267,7 @@ def test_insides_are_lines_over_the_blocks() -> None:
     assert (kurtosis.axis, kurtosis.metric, stream.metric) == ("block", "inside_kurtosis", "inside_initial_stream_rms")
     assert (kurtosis.direction, kurtosis.logarithmic, kurtosis.scattered) == (None, False, False)
     assert [line.name for line in kurtosis.lines] == ["baseline", "a=off"], "b=off has no result"
-    assert [(point.at, point.objective.mean) for point in stream.lines[1].points] == [(0, 13.5), (1, 14.5), (2, 15.5)]
+    assert [(point.at, point.objective.mean) for point in stream.lines[1].points] == [(n, 12.5 + n) for n in range(6)]
 
 
 def test_a_length_at_which_a_seed_overflows_has_no_point() -> None:

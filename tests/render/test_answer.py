@@ -88,7 +88,9 @@ def test_a_sentence_on_a_verdict_begins_with_the_word_of_its_group(direction: st
     groups = {row.variant: group.key for group in answer_of(report).groups for row in group.rows}
     assert {*groups.values()} == {"better", "ahead", "as good", "can go", "must stay", "undecided"}
     for name, key in groups.items():
-        assert answer_sentence(rows[name]).startswith(key), name
+        said = answer_sentence(rows[name])
+        assert said.startswith(key), name
+        assert said[-9:] == rows[name].verdict_cell[-9:]
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
@@ -105,6 +107,7 @@ def test_rows_are_grouped_by_verdict_and_sorted_from_the_best(direction: str) ->
     for row in answer.rows:
         effect = (REMOVED | REPLACED)[row.variant.removesuffix("=off")]
         assert row.difference == pytest.approx(answer.worse * effect, abs=0.01)
+        assert row.removed == (row.variant.removesuffix("=off") in REMOVED)
 
 
 def test_a_page_calls_a_verdict_as_its_tiles_and_the_terminal_do() -> None:
@@ -547,6 +550,8 @@ def test_a_drawn_interval_ends_at_the_bound_and_never_contradicts_the_verdict(
 def test_each_warning_has_a_mark_of_its_own_and_the_commands_name_real_variants() -> None:
     answer = answered(study(REMOVED | {"mixer": -5.0}))
     assert {row.warning for row in answer.rows} == {"", "check the baseline"}
+    for margins, said in ((-9.5, ""), (-10.5, "check the baseline")):
+        assert [row.warning for row in answered(study({"mixer": margins * MARGIN})).rows] == [said]
     (first, *_), groups = answer.rows, answer.groups
     other = dataclasses.replace(first, variant="x", words="another", warning="still changing")
     groups = (dataclasses.replace(groups[0], rows=(first, other)), *groups[1:])

@@ -14,7 +14,7 @@ from fake_store import FakeStore, fake_store
 from PIL import Image
 from vega import at, marks, rows, series, units
 
-from ablate.analysis.curves import WHOLE, Band, MixingMap, block_recordings
+from ablate.analysis.curves import WHOLE, Band, Line, MixingMap, block_recordings
 from ablate.analysis.findings import read_findings
 from ablate.render.figures import draw, pictures, save
 from ablate.render.figures.axes import draw_parallel
@@ -138,7 +138,7 @@ def test_files_are_what_they_are_called_and_always_the_same() -> None:
 
 def norms(scale: float) -> dict[str, dict[str, float | None]]:
     parts = {f"block {n} {part}": scale * n * size for n in (1, 2) for part, size in (("mixer", 3.0), ("mlp", 4.0))}
-    return {"weights": dict(parts)}
+    return {"weights": {**parts, "block 3 mixer": scale * 9.0}}
 
 
 def test_norms_of_parts_join_to_that_of_a_block() -> None:
@@ -146,13 +146,14 @@ def test_norms_of_parts_join_to_that_of_a_block() -> None:
     end = Recording(5, {**norms(2.0), "gradients": {**norms(0.1)["weights"], "block 2 mlp": None}})
     found = block_recordings([begin, end])
     assert found is not None
-    assert (found.blocks, found.parts, found.maps) == (("block 1", "block 2"), ("mixer", "mlp"), ())
+    assert (found.blocks, found.parts, found.maps) == (("block 1", "block 2", "block 3"), ("mixer", "mlp"), ())
     lines = found.lines("weights", WHOLE)
-    assert {block: one.y for block, one in lines.items()} == {"block 1": (5.0, 10.0), "block 2": (10.0, 20.0)}
+    heights = {"block 1": (5.0, 10.0), "block 2": (10.0, 20.0), "block 3": (9.0, 18.0)}
+    assert {block: one.y for block, one in lines.items()} == heights
     assert found.lines("weights", "mlp")["block 2"].x == (0.0, 5.0)
     gradients = found.lines("gradients", WHOLE)
-    assert list(gradients) == ["block 1"], "a part of the other was not finite"
-    assert gradients["block 1"].steps == (5,)
+    finite = {name: Line((5,), (5.0,), (pytest.approx(norm),)) for name, norm in (("block 1", 0.5), ("block 3", 0.9))}
+    assert gradients == finite, "a part of block 2 was not finite"
     assert found.parts_with("gradients") == (WHOLE, "mixer", "mlp")
     assert found.parts_with("spread") == ()
     assert block_recordings([]) is block_recordings([Recording(0, {WINDOWS: {"val_loss": 1.0}})]) is None
@@ -165,16 +166,17 @@ def test_norms_of_parts_join_to_that_of_a_block() -> None:
         ([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], 0.0, 1.0),
         ([[0.0, 0.0, 1.0], [0.0, None, 0.0], [3.0, 0.0, 0.0]], 0.0, 2.0),
         ([[1.0, 1.0, 1.0]], None, None),
+        ([[None, None], [None, None]], None, None),
     ],
-    ids=["identity", "shift", "corners", "not square"],
+    ids=["identity", "shift", "corners", "not square", "no number"],
 )
 def test_a_map_in_numbers(rows: list[list[float | None]], own: float | None, reach: float | None) -> None:
-    told = Recording(1, {"weights": {"block 1 mixer": 1.0}, "map": {"block 1 mixer": rows}})
-    found = block_recordings([told])
+    begin, end = Recording(0, {"weights": {"block 1 mixer": 1.0}}), Recording(2, {"map": {"block 1 mixer": rows}})
+    found = block_recordings([begin, Recording(1, {"spread": {}}), end])
     assert found is not None
-    (one,) = found.maps
-    assert (one.own, one.reach) == (own, reach)
-    assert one.highest == max(value for row in rows for value in row if value is not None)
+    highest = max((value for row in rows for value in row if value is not None), default=0.0)
+    assert found.maps == (MixingMap("block 1 mixer", tuple(map(tuple, rows)), own, reach, highest),)
+    assert found.parts == ("mixer",)
 
 
 def test_maps_have_colour_where_they_are_large() -> None:

@@ -74,12 +74,14 @@ def draw_laws(report: StudyReport, palette: Palette, width: float = WIDTH) -> Sp
         panel = titles.get(one.scaling.variant, one.scaling.variant)
         ladder, places = one.ladder, one.scaling.points
         assert ladder is not None, "only fitted laws are drawn"
+        assert report.scaling is not None
+        rungs = [report.scaling.places.index(point.at) + 1 for point in places]
         end = places[-1].at if one.refusal else ladder.target
         for name, law, of in ((BASELINE, ladder.baseline, BASELINE), (VARIANT, ladder.variant, one.scaling.variant)):
             for step in range(POINTS + 1):
                 compute = places[0].at * (end / places[0].at) ** (step / POINTS)
                 rows.append({"panel": panel, "name": name, "compute": compute, "law": law.loss(compute)})
-            for point, mean in zip(places, losses_by_rung(means, of, report.metric, len(places)), strict=True):
+            for point, mean in zip(places, losses_by_rung(means, of, report.metric, rungs), strict=True):
                 if mean is not None:
                     rows.append({"panel": panel, "name": name, "compute": point.at, "mean": mean.mean,
                                  "low": mean.low, "high": mean.high})  # fmt: skip
