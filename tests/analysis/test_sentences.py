@@ -10,8 +10,15 @@ import pytest
 
 from ablate.analysis.changes import Change
 from ablate.analysis.rows import JudgingRule
-from ablate.analysis.sentences import _bound_in_words, _Naming, confirmed_sentences, joint_sentence, window_sentences
-from ablate.stats import Verdict
+from ablate.analysis.sentences import (
+    _bound_in_words,
+    _Naming,
+    best_sentence,
+    confirmed_sentences,
+    joint_sentence,
+    window_sentences,
+)
+from ablate.stats import Direction, Interval, Verdict
 from ablate.stats.bounds import Bounds
 
 RULE = JudgingRule("val_loss", "minimize", 0.1, None, "seed", "steps", adds_seeds=False)
@@ -112,3 +119,46 @@ def test_verdicts_that_rest_on_fresh_seeds_are_told_in_their_number() -> None:
     assert list(confirmed_sentences(others)) == []
     assert list(confirmed_sentences([*others, rows[0]])) == [f"a was chosen by results; its verdict rests {end}"]
     assert list(confirmed_sentences([*others, *rows])) == [f"a and b were chosen by results; their verdicts rest {end}"]
+
+
+def point(name: str, mean: float | None, **facts: Any) -> Any:
+    defaults = {"verdict": None, "chosen": False, "confirmed": (), "beside": None, "awaits": "", "diverged": ()}
+    metrics = {"val_loss": Interval(mean, None, None, 3)}
+    return SimpleNamespace(name=name, **{"metrics": metrics} | defaults | facts)
+
+
+@pytest.mark.parametrize(
+    ("direction", "means", "best"),
+    [("minimize", [1.25, 1.5], "2 points is that of a: 1.25"), ("maximize", [1.25, 1.5], "2 points is that of b: 1.50"),
+     ("minimize", [1.5, 1.25, -0.5], "3 points is that of c: -0.50"), ("minimize", [1.25], ""),
+     ("minimize", [1.25, None], ""), ("maximize", [], "")],
+)  # fmt: skip
+def test_the_best_of_the_points_that_did_not_diverge_is_named(
+    direction: Direction, means: list[float | None], best: str
+) -> None:
+    points = [point(name, mean) for name, mean in zip("abc", means, strict=False)]
+    points += [point("low", -9.0, diverged=(3,)), point("high", 9.0, diverged=(3,)), point("new", 0.0, metrics={})]
+    advice = "Selection makes this estimate optimistic; train it with fresh seeds before you rely on the number."
+    found = best_sentence(points, "val_loss", direction, 0.1)
+    assert found == ((f"The best mean val_loss of {best}. {advice}",) if best else ())
+
+
+@pytest.mark.parametrize(
+    ("of_best", "said"),
+    [
+        ({}, "over fresh seeds it is 3.00"),
+        ({"chosen": True}, "train it with fresh seeds before you rely on the number"),
+        ({"verdict": "any"}, "train it with fresh seeds before you rely on the number"),
+        ({"confirmed": (7, 8)}, "its difference from the baseline and its verdict rest on 2 fresh seeds"),
+        ({"confirmed": (7,)}, "its difference from the baseline and its verdict rest on 1 fresh seed"),
+        ({"confirmed": (7,), "awaits": "0 of 1 seed have ended"}, "0 of 1 fresh seed have ended"),
+        ({"awaits": "0 of 1 seed have ended"}, "over fresh seeds it is 3.00"),
+    ],
+)
+def test_what_makes_the_best_number_reliable_depends_on_how_its_point_came_to_be(
+    of_best: dict[str, Any], said: str
+) -> None:
+    """A point without a verdict that results did not choose is the baseline, beside which others were confirmed."""
+    points = [point("a", 2.0, **of_best), point("b", 2.5, beside=3.0, confirmed=(7,)), point("c", 2.5)]
+    (found,) = best_sentence(points, "val_loss", "minimize", 0.1)
+    assert found.endswith(f"optimistic; {said}.")
