@@ -89,7 +89,7 @@ def redeclarations(record: StudyRecord) -> tuple[Redeclaration, ...]:
         record.updated_at,
         0,
         space=record.space,
-        variants={variant.name: 0 for variant in record.variants if not variant.chosen},
+        variants=Counter(variant.name for variant in record.variants if not variant.chosen),
         confirm=len({planned.seed for planned in record.confirm_trials}),
     )
     made = (_redeclaration(before, after) for before, after in pairwise([*record.declared_before, now]))

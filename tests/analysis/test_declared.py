@@ -286,7 +286,7 @@ def test_the_same_trials_under_another_name_and_many_studies_are_said_beside_a_v
         record,
         declared_before=(),
         shared=(SharedTrials("first", ("a=x",)),),
-        studies=20,
+        studies=24,
         variants=(*record.variants, replace(record.variants[1], name="b=x", hash="hash of b=x")),
         planned=(*record.planned, *planned),
     )
@@ -296,7 +296,7 @@ def test_the_same_trials_under_another_name_and_many_studies_are_said_beside_a_v
     answer = read_study(store, "a_study").answer.sentences
     assert any("The trials of a=x and of the baseline were compared before in the study `first`." in one and
                "of any of these 2 readings is wrong in up to 10 % of cases" in one for one in answer)  # fmt: skip
-    assert any("This store holds 20 studies with results." in one and "up to 64 %." in one for one in answer)
+    assert any("This store holds 24 studies with results." in one and "up to 71 %." in one for one in answer)
     store.add("a=x", 1, state=TrialState.RUNNING)
     assert not any("studies with results" in one for one in read_study(store, "a_study").answer.sentences), (
         "no verdict to doubt"

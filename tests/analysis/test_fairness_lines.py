@@ -207,10 +207,10 @@ def test_what_stages_add_to_a_training_is_said_where_it_matters(axis: str, ours:
     of, runs = {}, {}
     for variant in variants:
         total = whole[variant.name]
-        stages = [trial(**{axis: 2}), trial(**{axis: 1})]
-        own = replace(variant, spec={"training": {"steps": total - 3}})
-        of[variant.name] = own
-        finished = {} if axis == "steps" else {3: trial(**{axis: total - 3})}
+        stages = [trial(**{axis: 2}), trial(**{axis: 1})] if variant.name == "x" else [trial(**{axis: 5})]
+        last = total - sum(getattr(stage, axis) for stage in stages)
+        of[variant.name] = replace(variant, spec={"training": {"steps": last}})
+        finished = {} if axis == "steps" else {3: trial(**{axis: last})}
         runs[variant.name] = VariantRuns({}, finished, {}, {}, stages={3: tuple(stages)})
     assert longer_in_all(of["x"], of["baseline"], runs["x"], runs["baseline"], axis) == said
     assert longer_in_all(of["x"], of["baseline"], *[VariantRuns({}, {}, {}, {})] * 2, axis) == "", "without stages"
