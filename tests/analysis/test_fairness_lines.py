@@ -214,6 +214,8 @@ def test_what_stages_add_to_a_training_is_said_where_it_matters(axis: str, ours:
         runs[variant.name] = VariantRuns({}, finished, {}, {}, stages={3: tuple(stages)})
     assert longer_in_all(of["x"], of["baseline"], runs["x"], runs["baseline"], axis) == said
     assert longer_in_all(of["x"], of["baseline"], *[VariantRuns({}, {}, {}, {})] * 2, axis) == "", "without stages"
+    alone = longer_in_all(of["x"], of["baseline"], runs["x"], replace(runs["baseline"], stages={}), axis)
+    assert axis != "steps" or alone == f"trained {ours - 5} steps more than the baseline", "its stage was 5 steps"
     for waiting in runs if axis != "steps" else ():
         sides = [
             replace(runs[name], finished={} if name == waiting else runs[name].finished) for name in ("x", "baseline")
