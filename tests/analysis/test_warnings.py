@@ -232,7 +232,7 @@ def test_a_verdict_assumes_symmetric_noise_unless_a_tail_or_many_windows_are_kno
 
 
 def measured(*variants: tuple[str, dict[int, list[float]]]) -> FakeStore:
-    """Trials by how their loss differs from a number for each part of the validation data, as far as there are parts."""
+    """Trials by how their loss differs from a number for each part of the validation data, if there are parts."""
     made = fake_store({name: ({}, 10) for name, _ in variants})
     for name, seeds in variants:
         for seed, parts in seeds.items():
