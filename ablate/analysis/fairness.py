@@ -300,7 +300,11 @@ def longer_in_all(
     ours, theirs = _in_all(variant, runs, axis), _in_all(baseline, baseline_runs, axis)
     if axis == "steps":
         more = round(ours - theirs)
-        return f"trained {plural(abs(more), 'step')} {'more' if more > 0 else 'less'} than the baseline" if more else ""
+        return (
+            f"trained {plural(abs(more), 'step')} {'more' if ours > theirs else 'less'} than the baseline"
+            if more
+            else ""
+        )
     if not theirs or abs(ours / theirs - 1) <= NEAR:
         return ""
     return f"trained on {ours / theirs:.3g} times the {axis} of the baseline"
@@ -328,9 +332,10 @@ def early_ends(variants: Sequence[VariantRecord], finished: Mapping[str, Mapping
     """
     own = [variant for variant in variants if "trainer" in variant.spec and finished[variant.name]]
     asked = {variant.name: _asked_steps(variant.spec) for variant in own}
-    latest: dict[int, int] = {}
-    for name, steps in asked.items():
-        latest[steps] = max(latest.get(steps, 0), *(trial.steps for trial in finished[name].values()))
+    latest = {
+        steps: max(trial.steps for name, of in asked.items() if of == steps for trial in finished[name].values())
+        for steps in asked.values()
+    }
     found = {}
     for name, steps in asked.items():
         end = steps if latest[steps] < (1 - NEAR) * steps else latest[steps]

@@ -102,12 +102,12 @@ def test_tuning_is_read_with_each_value_that_was_tried_and_the_seeds_that_were_l
                 replace(variant, name=f"{variant.name} {rate}", spec={"training": {"optimizer": {"lr": rate}}})
             )
             planned += [PlannedTrial(f"{scouts[-1].name}/{seed}", scouts[-1].name, seed, TrialRole.TUNING)
-                        for seed in (1001, 1000)]  # fmt: skip
-            for seed, loss in ((1000, rate), (1001, rate + 0.5)):
+                        for seed in (1008, 1001)]  # fmt: skip
+            for seed, loss in ((1001, rate), (1008, rate + 0.5)):
                 store.add(scouts[-1].name, seed, {"val_loss": loss, "accuracy": 1 - rate})
-    store.add("baseline 0.1", 1000, state=TrialState.DIVERGED)
-    store.add("baseline 0.1", 1001, state=TrialState.FAILED)
-    store.add("y 0.4", 1001, state=TrialState.RUNNING)
+    store.add("baseline 0.1", 1001, state=TrialState.DIVERGED)
+    store.add("baseline 0.1", 1008, state=TrialState.FAILED)
+    store.add("y 0.4", 1008, state=TrialState.RUNNING)
     timing = PlannedTrial("timing/3000", "timing", 3000, TrialRole.TIMING)
     store.record = replace(
         store.record,
@@ -122,16 +122,16 @@ def test_tuning_is_read_with_each_value_that_was_tried_and_the_seeds_that_were_l
     )
 
     def tried(rate: float) -> Tried:
-        losses = {1000: rate, 1001: rate + 0.5}
+        losses = {1001: rate, 1008: rate + 0.5}
         metrics = {"val_loss": losses, "accuracy": dict.fromkeys(losses, 1 - rate)}
         return Tried({lr: rate}, pytest.approx(rate + 0.25), 2, 0, 2, losses, metrics)
 
     lost = Tried({lr: 0.1}, None, 0, 2, 2)
-    running = replace(tried(0.4), mean=0.4, finished=1, by_seed={1000: 0.4},
-                      metrics={"val_loss": {1000: 0.4}, "accuracy": {1000: 0.6}})  # fmt: skip
+    running = replace(tried(0.4), mean=0.4, finished=1, by_seed={1001: 0.4},
+                      metrics={"val_loss": {1001: 0.4}, "accuracy": {1001: 0.6}})  # fmt: skip
     assert read_tuning(store, store.record) == Tuning(
         {"training.steps": [7], lr: [0.1, 0.2, 0.4]},
-        (1000, 1001),
+        (1001, 1008),
         {
             "baseline": Tuned({"training.steps": 7, lr: 0.2}, (), (lost, tried(0.2), tried(0.4))),
             "x": Tuned({"training.steps": 7, lr: 0.4}, (lr,), (tried(0.1), tried(0.2), tried(0.4))),

@@ -13,13 +13,16 @@ from ablate.analysis.rows import JudgingRule
 from ablate.analysis.sentences import (
     _bound_in_words,
     _Naming,
+    _why_few,
+    advised_seeds,
     best_sentence,
     confirmed_sentences,
     joint_sentence,
     window_sentences,
 )
-from ablate.stats import Direction, Interval, Verdict
+from ablate.stats import Direction, Interval, SeedSchedule, Verdict
 from ablate.stats.bounds import Bounds
+from ablate.stats.further import advised_schedule
 
 RULE = JudgingRule("val_loss", "minimize", 0.1, None, "seed", "steps", adds_seeds=False)
 SHARE, LARGER = replace(RULE, relative=True), replace(RULE, direction="maximize")
@@ -27,8 +30,8 @@ SHARE, LARGER = replace(RULE, relative=True), replace(RULE, direction="maximize"
 
 def row(word: Any = "not needed", name: str = "a", **facts: Any) -> Any:
     defaults: dict[str, Any] = {"confirmed": (), "awaits": "", "longer": "", "change": Change()}
-    return SimpleNamespace(name=name, verdict=Verdict(word, word, None, bound=facts.pop("bound", None)),
-                           **defaults | facts)  # fmt: skip
+    verdict = Verdict(word, word, facts.pop("further", None), bound=facts.pop("bound", None))
+    return SimpleNamespace(name=name, verdict=verdict, **defaults | facts)
 
 
 @pytest.mark.parametrize(
@@ -162,3 +165,48 @@ def test_what_makes_the_best_number_reliable_depends_on_how_its_point_came_to_be
     points = [point("a", 2.0, **of_best), point("b", 2.5, beside=3.0, confirmed=(7,)), point("c", 2.5)]
     (found,) = best_sentence(points, "val_loss", "minimize", 0.1)
     assert found.endswith(f"optimistic; {said}.")
+
+
+@pytest.mark.parametrize(
+    ("of_rows", "expected"),
+    [
+        ([], None),
+        ([(4, None, 4)], None),
+        ([(4, 6, 4)], (4, 6, 0)),
+        ([(4, 6, 7)], (4, 6, 3)),  # three seeds have no pair
+        ([(4, 6, 1)], (4, 6, 0)),  # fresh seeds, more than were planned to choose by
+        ([(4, 2, 4), (None, None, 4), (4, 9, 4)], (4, 9, 0)),
+        ([(4, 2, 4), (4, 10_000, 4)], (4, 2, 0)),  # no schedule is that long
+    ],
+)
+def test_the_schedule_that_is_advised_is_the_longest_that_some_comparison_needs(
+    of_rows: list[tuple[int | None, int | None, int]], expected: tuple[int, int, int] | None
+) -> None:
+    rows = [
+        row("undecided", further=further, planned=(*range(planned),), difference=pairs and SimpleNamespace(n=pairs))
+        for pairs, further, planned in of_rows
+    ]
+    assert advised_seeds(rows, None) == (None if expected is None else advised_schedule(*expected))
+    assert advised_seeds(rows, SeedSchedule(3, 9)) is None
+
+
+@pytest.mark.parametrize(
+    ("of_baseline", "own", "unit", "said"),
+    [
+        ({}, {}, "seed", "at least 2 paired seeds are required"),
+        ({"diverged": (3,)}, {}, "seed", "the baseline diverged at seed 3 (at 3)"),
+        ({"diverged": (3, 5), "failed": (7,)}, {"failed": (2, 4, 9)}, "seed",
+         "the baseline diverged at seeds 3 and 5 (at 3); the baseline failed at seed 7 (at 7); its trials failed at "
+         "seeds 2, 4 and 9 (at 2)"),
+        ({"failed": (3,)}, {"diverged": (3, 5)}, "task",
+         "the baseline failed at 1 task (at 3); its trials diverged at 2 tasks (at 3)"),
+    ],
+)  # fmt: skip
+def test_too_few_pairs_are_explained_by_the_trials_that_were_lost(
+    of_baseline: dict[str, tuple[int, ...]], own: dict[str, tuple[int, ...]], unit: str, said: str
+) -> None:
+    baseline, other = (
+        row(**{how: [SimpleNamespace(seed=seed, reason=f"at {seed}\nTraceback") for seed in lost.get(how, ())]
+               for how in ("diverged", "failed")}) for lost in (of_baseline, own)
+    )  # fmt: skip
+    assert _why_few(other, baseline, 2, unit) == said
