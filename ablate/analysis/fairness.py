@@ -299,12 +299,8 @@ def longer_in_all(
         return ""
     ours, theirs = _in_all(variant, runs, axis), _in_all(baseline, baseline_runs, axis)
     if axis == "steps":
-        more = round(ours - theirs)
-        return (
-            f"trained {plural(abs(more), 'step')} {'more' if ours > theirs else 'less'} than the baseline"
-            if more
-            else ""
-        )
+        steps = plural(round(abs(ours - theirs)), "step")
+        return "" if ours == theirs else f"trained {steps} {'more' if ours > theirs else 'less'} than the baseline"
     if not theirs or abs(ours / theirs - 1) <= NEAR:
         return ""
     return f"trained on {ours / theirs:.3g} times the {axis} of the baseline"

@@ -100,6 +100,7 @@ def test_importances_mention_intervals_only_if_there_are_any() -> None:
         (["worse"], "worse"),
         (["undecided"], "undecided"),
         (["baseline"], "baseline"),
+        (["baseline", "worse"], "baseline and worse"),
         (["better", "worse", "fine"], "worse"),
         (["worse", "undecided"], "worse and undecided"),
     ],
@@ -119,7 +120,7 @@ def test_only_edges_that_could_turn_a_verdict_are_a_warning(at_edge: list[str], 
     else:
         (warning,) = said
         assert f"for {named}: a better value may lie outside" in warning.full
-        turned = "verdicts" if named == "baseline" else "their verdicts" if " and " in named else "its verdict"
+        turned = "verdicts" if named.startswith("baseline") else "their verdicts" if " and " in named else "its verdict"
         assert f"outside and turn {turned}. Widen" in warning.full
         assert " and ".join(warning.variants) == named
 

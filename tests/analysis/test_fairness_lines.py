@@ -47,7 +47,7 @@ def test_nothing_tuned_and_equal_steps_say_nothing() -> None:
     ("relative", "words"),
     [
         ({"baseline": 1.0, "x": 1.0}, "steps from 100 to 101. All match the baseline exactly."),
-        ({"baseline": 1.0, "x": 1.02, "y": 0.97}, "steps from 100 to 102. The furthest from the baseline: y, -3.00 %."),
+        ({"baseline": 1.0, "x": 0.97, "y": 1.02}, "steps from 100 to 102. The furthest from the baseline: x, -3.00 %."),
         ({"baseline": 1.0, "x": 1.049}, "steps from 100 to 101. The furthest from the baseline: x, +4.90 %."),
         ({"baseline": 1.0, "x": None}, "steps from 100 to 101."),
         ({"baseline": None, "x": None}, "steps from 100 to 101."),
