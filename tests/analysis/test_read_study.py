@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, VariantRow, read_study
 from ablate.analysis.columns import columns
-from ablate.analysis.rows import SELECTED, Divergence, MeasuredCourse, reference_words
 from ablate.analysis.runs import pairs_windows
 from ablate.analysis.times import first_at
 from ablate.errors import NotFoundError
@@ -356,73 +353,3 @@ def test_windows_are_paired_of_one_model_that_is_not_trained(steps: int | None, 
     record = replace(made, variants=tuple(replace(one, spec=spec) for one in made.variants))
     assert pairs_windows(record) == pairs
     assert not pairs_windows(replace(record, baseline="another"))
-
-
-def test_what_a_row_says_of_a_comparison_that_is_under_way_or_lost_trials() -> None:
-    store = fake_store(VARIANTS, seeds=3, margin=0.5)
-    for seed in range(3):
-        store.add("baseline", seed, {"val_loss": 3.0 + seed})
-        store.add("norm=none", seed, {"val_loss": 3.1 + 1.1 * seed})
-    whole = row(read_study(store, "a_study"), "norm=none")
-    assert whole.verdict is not None
-    plain, gone = whole.verdict.sentence, (Divergence(0, 3, "nan"),)
-    diverged = replace(whole.verdict, word="diverged", sentence="diverged: 1 of 3 seeds")
-    open_, pruned = ({**whole.states, 1: state} for state in (TrialState.WAITING, TrialState.PRUNED))
-    done = "3/3 seeds"
-    table: list[tuple[dict[str, Any], str, str, str, str, str | None, bool]] = [
-        ({}, "", done, plain, "not needed", plain, False),
-        ({"awaits": "1 of 3 seeds has ended"}, "", "1/3 seeds", plain, "not needed", plain, True),
-        ({"awaits": "2 of 3 seeds have ended, and no others"}, "", "2/3 seeds", plain, "not needed", plain, True),
-        ({"awaits": "not planned yet"}, "", "not planned yet", plain, "not needed", plain, True),
-        ({"states": open_, "finished": (0, 2)}, "", "2/3 seeds", plain, "not needed", plain, True),
-        ({"longer": "trained longer"}, "", done, f"{plain}; trained longer", "not needed", f"{plain}; trained longer",
-         False),
-        ({"unreached": 1}, "2 of 3 reached it", done, plain, "not needed", plain, False),
-        ({"unreached": 1, "diverged": gone}, "diverged", done, plain, "not needed", plain, False),
-        ({"verdict": diverged}, "diverged", done, diverged.sentence, "diverged", diverged.sentence, False),
-        ({"verdict": None}, "", done, "baseline", "", None, False),
-        ({"verdict": None, "chosen": True}, "", done, SELECTED, SELECTED, SELECTED, False),
-        ({"verdict": None, "diverged": gone}, "diverged", done, "1 diverged", "", None, False),
-        ({"verdict": None, "diverged": gone, "states": pruned}, "diverged", done, "pruned", "", None, False),
-        ({"verdict": None, "states": pruned}, "pruned", done, "pruned", "", None, False),
-    ]  # fmt: skip
-    for changes, *said in table:
-        of = replace(whole, **changes)
-        found = [of.lost, of.progress("seed"), of.verdict_cell, of.verdict_word, of.verdict_sentence, of.running]
-        assert found == said, changes
-        assert (of.mean("val_loss") is None, of.shown_difference is None) == (bool(of.lost),) * 2
-    assert whole.progress("window") == "3/3 windows"
-
-
-@pytest.mark.parametrize(
-    ("moved", "word", "provisional"),
-    [(0.5, "needed", False), (0.51, "needed", True), (-0.51, "not needed", True), (None, "needed", False),
-     (0.51, "undecided", False)],
-)  # fmt: skip
-def test_a_verdict_is_provisional_where_its_difference_still_moves_by_more_than_the_margin(
-    moved: float | None, word: Any, provisional: bool
-) -> None:
-    whole = row(read_study(two_seeds(), "a_study"), "norm=none")
-    assert whole.verdict is not None
-    course = SimpleNamespace(movement=SimpleNamespace(difference=moved))
-    of: Any = replace(whole, verdict=replace(whole.verdict, word=word), course=course)
-    assert of.provisional(0.5) == provisional
-    assert not replace(of, course=None).provisional(0.0)
-
-
-@pytest.mark.parametrize(
-    ("baseline", "others", "said"),
-    [("baseline", ("a", "baseline"), "the baseline"), ("plainest", ("a",), "the baseline"),
-     ("plainest", ("a", "baseline"), "plainest")],
-)  # fmt: skip
-def test_the_reference_is_named_where_another_variant_is_called_baseline(
-    baseline: str, others: tuple[str, ...], said: str
-) -> None:
-    made = [replace(read_study(two_seeds(), "a_study").baseline, name=name) for name in (baseline, *others)]
-    assert reference_words(made[0], made) == said
-
-
-def test_what_a_course_has_spent_is_not_known_after_its_first_step_if_nobody_counted_it() -> None:
-    spent = ({0: (0.0, 0.0), 10: (0.0, 4.0)}, {0: (0.0, 0.0), 10: (0.0, 8.0)})
-    measured: Any = MeasuredCourse((0, 10), ((0.1, 0.2),) * 2, spent, None, None, replaces=False)  # type: ignore[arg-type]
-    assert [[measured._spent(step, which) for which in (0, 1)] for step in (0, 10)] == [[0.0, 0.0], [None, 6.0]]

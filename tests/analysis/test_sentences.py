@@ -24,7 +24,7 @@ from ablate.stats import Direction, Interval, SeedSchedule, Verdict
 from ablate.stats.bounds import Bounds
 from ablate.stats.further import advised_schedule
 
-RULE = JudgingRule("val_loss", "minimize", 0.1, None, "seed", "steps", adds_seeds=False)
+RULE = JudgingRule("val_loss", "minimize", 0.1, None, "seed", "steps", adds_seeds=False, relative=False)
 SHARE, LARGER = replace(RULE, relative=True), replace(RULE, direction="maximize")
 
 
