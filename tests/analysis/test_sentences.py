@@ -129,7 +129,7 @@ def test_too_few_pairs_are_explained_by_the_trials_that_were_lost(
     of_baseline: dict[str, tuple[int, ...]], own: dict[str, tuple[int, ...]], unit: str, said: str
 ) -> None:
     baseline, other = (
-        row(**{how: [SimpleNamespace(seed=seed, reason=f"at {seed}\nTraceback") for seed in lost.get(how, ())]
-               for how in ("diverged", "failed")}) for lost in (of_baseline, own)
+        row(None, None, **{how: [SimpleNamespace(seed=seed, reason=f"at {seed}\nTraceback") for seed in lost.get(how, ())]
+                           for how in ("diverged", "failed")}) for lost in (of_baseline, own)
     )  # fmt: skip
     assert _why_few(other, baseline, 2, unit) == said
