@@ -8,9 +8,10 @@ trained, and that the user accepted all the same, are such a change too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from ablate.analysis.numbers import listed, plural
@@ -82,11 +83,17 @@ class Redeclaration:
 
 def redeclarations(record: StudyRecord) -> tuple[Redeclaration, ...]:
     """What was changed after results, oldest first."""
-    return tuple(
-        made
-        for place, before in enumerate(record.declared_before)
-        if (made := _redeclaration(before, record, record.declared_before[place + 1 :])).changes
+    now = Declaration(
+        record.objective,
+        record.space.get("claims", []),
+        record.updated_at,
+        0,
+        space=record.space,
+        variants=Counter(variant.name for variant in record.variants if not variant.chosen),
+        confirm=len({planned.seed for planned in record.confirm_trials}),
     )
+    made = (_redeclaration(before, after) for before, after in pairwise([*record.declared_before, now]))
+    return tuple(one for one in made if one.changes)
 
 
 def dropped_variants(record: StudyRecord) -> tuple[str, ...]:
@@ -174,37 +181,28 @@ def _first_seed(space: Mapping[str, Any]) -> int:
     return int(space.get("design", {}).get("first_seed", 0))
 
 
-def _redeclaration(before: Declaration, record: StudyRecord, later: Sequence[Declaration]) -> Redeclaration:
-    after = later[0] if later else None
-    space = record.space if after is None else after.space
-    changes = list(_objective_changes(before.objective, record.objective if after is None else after.objective))
-    claims = record.space.get("claims", []) if after is None else after.claims
-    if _without_texts(before.claims) != _without_texts(claims):
+def _redeclaration(before: Declaration, after: Declaration) -> Redeclaration:
+    changes = list(_objective_changes(before.objective, after.objective))
+    if _without_texts(before.claims) != _without_texts(after.claims):
         words = "the claims were different" if before.claims else "there were no claims"
-        changes.append(DeclaredChange("claims", before.claims, claims, words))
+        changes.append(DeclaredChange("claims", before.claims, after.claims, words))
     dropped: dict[str, int] = {}
-    if before.space and space:
-        changes += _design_changes(before.space.get("design", {}), space.get("design", {}))
-        changes += _tuning_changes(before.space.get("tune"), space.get("tune"))
-        if (was := before.space.get("tuned") or {}) != (now := space.get("tuned") or {}):
+    if before.space and after.space:
+        changes += _design_changes(before.space.get("design", {}), after.space.get("design", {}))
+        changes += _tuning_changes(before.space.get("tune"), after.space.get("tune"))
+        if (was := before.space.get("tuned") or {}) != (now := after.space.get("tuned") or {}):
             changes.append(DeclaredChange("tuned", was, now, f"`tuned` was {_short(was)}"))
         for root in ("task", "tasks", "aggregate", "model", "training", "trainer", "match", "budgets"):
-            changes += _leaf_changes(root, before.space.get(root), space.get(root))
-        changes += _switch_changes(before.space, space)
-        named = (
-            [variant.name for variant in record.variants if not variant.chosen]
-            if after is None
-            else list(after.variants)
-        )
-        dropped = {name: finished for name, finished in before.variants.items() if name not in named}
-        changes += _variant_changes(before.variants, named, dropped)
+            changes += _leaf_changes(root, before.space.get(root), after.space.get(root))
+        changes += _switch_changes(before.space, after.space)
+        dropped = {name: finished for name, finished in before.variants.items() if name not in after.variants}
+        changes += _variant_changes(before.variants, after.variants, dropped)
     for name, trials in (("code", before.other_code), ("data", before.other_data)):
         if trials:
             words = f"{plural(trials, 'trial')} had been trained with other {name}"
             changes.append(DeclaredChange(name, trials, None, words))
-    confirm = len({planned.seed for planned in record.confirm_trials}) if after is None else after.confirm
-    if before.confirmed > 1 and confirm != before.confirm:
-        changes.append(DeclaredChange("design.confirm", before.confirm, confirm, ""))
+    if before.confirmed > 1 and after.confirm != before.confirm:
+        changes.append(DeclaredChange("design.confirm", before.confirm, after.confirm, ""))
     return Redeclaration(before.until, before.finished, tuple(changes), dropped)
 
 
@@ -229,21 +227,19 @@ def _design_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iter
 
 
 def _tuning_changes(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Iterator[DeclaredChange]:
-    if before == after:
+    if before is None:
+        if after is not None:
+            yield DeclaredChange("tune", None, after, "nothing was tuned")
         return
-    if not before:
-        yield DeclaredChange("tune", None, after, "nothing was tuned")
-        return
-    grid, later = before.get("grid", {}), (after or {}).get("grid", {})
-    for path, values in grid.items():
-        if values != later.get(path):
-            words = f"`{path}` was tuned over {', '.join(map(str, values))}"
-            yield DeclaredChange(f"tune.grid.{path}", values, later.get(path), words)
-    for path in (path for path in later if path not in grid):
-        yield DeclaredChange(f"tune.grid.{path}", None, later[path], f"`{path}` was not tuned")
-    if after and before.get("seeds") != after.get("seeds"):
-        words = f"each value was tuned with {before.get('seeds')} seeds"
-        yield DeclaredChange("tune.seeds", before.get("seeds"), after.get("seeds"), words)
+    grid, later = before["grid"], {} if after is None else after["grid"]
+    for path in dict.fromkeys([*grid, *later]):
+        was, now = grid.get(path), later.get(path)
+        if was != now:
+            words = "not tuned" if was is None else f"tuned over {', '.join(map(str, was))}"
+            yield DeclaredChange(f"tune.grid.{path}", was, now, f"`{path}` was {words}")
+    if after is not None and before["seeds"] != after["seeds"]:
+        words = f"each value was tuned with {plural(before['seeds'], 'seed')}"
+        yield DeclaredChange("tune.seeds", before["seeds"], after["seeds"], words)
 
 
 def _switch_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[DeclaredChange]:
@@ -273,7 +269,7 @@ def _without_texts(declared: Any) -> Any:
 
 
 def _variant_changes(
-    before: Mapping[str, int], named: Sequence[str], dropped: Mapping[str, int]
+    before: Mapping[str, int], named: Iterable[str], dropped: Mapping[str, int]
 ) -> Iterator[DeclaredChange]:
     if seen := {name: finished for name, finished in dropped.items() if finished}:
         words = [f"{name} ({plural(finished, 'trial')} finished)" for name, finished in seen.items()]

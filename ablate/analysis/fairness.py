@@ -10,6 +10,7 @@ from typing import Any
 from ablate.analysis.numbers import listed, plural
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.roles import TrialRole
+from ablate.spec.fairness import MatchSpec
 from ablate.spec.paths import full_path, value_at
 from ablate.spec.suite import at_task
 from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRecord
@@ -167,22 +168,18 @@ def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:
 
 def read_matching(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> MatchedBudgets:
     """The budget of a study."""
-    match = record.space.get("match") or {}
-    equal = match.get("equal", "steps")
-    if equal == "steps":
+    match = MatchSpec.model_validate(record.space.get("match") or {})
+    if match.path is None:
         return MatchedBudgets("steps", None, {})
-    path = "training.steps"
-    if equal == "parameters":
-        path = "model.width" if match.get("by", "width") == "width" else "model.block.mlp.ratio"
     baseline = next(variant for variant in record.variants if variant.name == record.baseline)
     ours = _spent(baseline, runs[baseline.name])
     of = {}
     for variant in record.variants:
         spent = _spent(variant, runs[variant.name])
-        theirs, base = getattr(spent, equal), getattr(ours, equal)
+        theirs, base = getattr(spent, match.equal), getattr(ours, match.equal)
         relative = theirs / base if theirs is not None and base else None
         of[variant.name] = replace(spent, relative=relative)
-    return MatchedBudgets(equal, path, of)
+    return MatchedBudgets(match.equal, match.path, of)
 
 
 def fairness_lines(tuning: Tuning | None, matching: MatchedBudgets, metric: str) -> tuple[str, ...]:
@@ -211,17 +208,15 @@ def fairness_lines(tuning: Tuning | None, matching: MatchedBudgets, metric: str)
                 "outside. Widen the grid before you rely on a difference."
             )
     if matching.path is not None:
-        how = "timed on this study's machine; another machine gives other values" if matching.equal == "seconds" else ""
-        near = matching.furthest
-        furthest = ""
+        timed = " (timed on this study's machine; another machine gives other values)"
+        how, near, furthest = timed if matching.equal == "seconds" else "", matching.furthest, ""
         if all(spent.relative == 1 for spent in matching.of.values()):
             furthest = " All match the baseline exactly."
         elif near and near[1] != 1:
             furthest = f" The furthest from the baseline: {near[0]}, {100 * (near[1] - 1):+.2f} %."
         far = "* " if near and abs(near[1] - 1) > NEAR else ""
         lines.append(
-            f"{far}Matched: equal {matching.equal}, by `{matching.path}`{f' ({how})' if how else ''}: "
-            f"{_solved_range(matching)}.{furthest}"
+            f"{far}Matched: equal {matching.equal}, by `{matching.path}`{how}: {_solved_range(matching)}.{furthest}"
         )
     return tuple(lines)
 
@@ -304,8 +299,8 @@ def longer_in_all(
         return ""
     ours, theirs = _in_all(variant, runs, axis), _in_all(baseline, baseline_runs, axis)
     if axis == "steps":
-        more = round(ours - theirs)
-        return f"trained {plural(abs(more), 'step')} {'more' if more > 0 else 'less'} than the baseline" if more else ""
+        steps = plural(round(abs(ours - theirs)), "step")
+        return "" if ours == theirs else f"trained {steps} {'more' if ours > theirs else 'less'} than the baseline"
     if not theirs or abs(ours / theirs - 1) <= NEAR:
         return ""
     return f"trained on {ours / theirs:.3g} times the {axis} of the baseline"
@@ -333,9 +328,10 @@ def early_ends(variants: Sequence[VariantRecord], finished: Mapping[str, Mapping
     """
     own = [variant for variant in variants if "trainer" in variant.spec and finished[variant.name]]
     asked = {variant.name: _asked_steps(variant.spec) for variant in own}
-    latest: dict[int, int] = {}
-    for name, steps in asked.items():
-        latest[steps] = max(latest.get(steps, 0), *(trial.steps for trial in finished[name].values()))
+    latest = {
+        steps: max(trial.steps for name, of in asked.items() if of == steps for trial in finished[name].values())
+        for steps in asked.values()
+    }
     found = {}
     for name, steps in asked.items():
         end = steps if latest[steps] < (1 - NEAR) * steps else latest[steps]

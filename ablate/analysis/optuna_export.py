@@ -85,7 +85,7 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
                 remedy="Name another file with --optuna.",
             )
         new = [trial for trial in over if (trial.key, records[trial.key].state.value) not in known]
-        made = _trials(study, new, records, curves, _of_storage(there), with_role=True)
+        made = _trials(study, new, records, curves, _of_storage(there))
         for trial in made:
             _check_choices(trial, _of_storage(there), url)
         target.set_user_attr("objective", objective)
@@ -195,8 +195,6 @@ def _trials(
     records: Mapping[str, TrialRecord],
     curves: Mapping[str, tuple[CurvePoint, ...]],
     held: Distributions,
-    *,
-    with_role: bool,
 ) -> list[optuna.trial.FrozenTrial]:
     """Trials as Optuna holds them; a parameter keeps the distribution that a storage holds if it has the value."""
     variants = {variant.name: variant for variant in (*study.variants, *study.scout_variants)}
@@ -204,7 +202,7 @@ def _trials(
     distributions = _distributions(study, values)
     trials = []
     for trial in planned:
-        params = values[trial.variant] | ({ROLE: trial.role.value} if with_role else {})
+        params = values[trial.variant] | {ROLE: trial.role.value}
         given = {
             name: held[name] if name in held and _has(held[name], value) else distributions[name]
             for name, value in params.items()

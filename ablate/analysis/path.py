@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ablate.analysis.changes import Change, changes_of, setting_changes, titles_of
@@ -28,7 +28,6 @@ from ablate.analysis.runs import (
     confirming_study,
     read_confirming,
     read_runs,
-    seed_schedule,
     values_of,
 )
 from ablate.analysis.times import relative_speed
@@ -236,8 +235,8 @@ def _confirmations(
     """The steps that have ended on fresh seeds, up to the first that has not."""
     if not fresh:
         return
-    allowances = read_allowances(confirming_study(record), fresh, tuning)
-    rule = replace(rule_of(record), schedule=seed_schedule(confirming_study(record)))
+    confirming = confirming_study(record)
+    allowances, rule = read_allowances(confirming, fresh, tuning), rule_of(confirming)
     unlearnt = nothing_learnt_by(record, runs)
     for step in path:
         name = step.standing.variant

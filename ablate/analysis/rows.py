@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ablate.analysis.changes import Change
@@ -103,7 +103,7 @@ class JudgingRule:
     unit: str
     axis: str
     adds_seeds: bool
-    relative: bool = False
+    relative: bool
 
     @property
     def sign(self) -> float:
@@ -178,12 +178,12 @@ class Course:
             difference too.
     """
 
-    measured: MeasuredCourse = field(repr=False, compare=False)
+    measured: MeasuredCourse
     end: float
     movement: PairedDifference
     word: CourseWord
     comparable: bool | None
-    own_schedule: bool = False
+    own_schedule: bool
 
     def without_verdicts(self) -> Course:
         """The same with no verdict at any of its points."""
@@ -255,14 +255,14 @@ class VariantRow:
     steps_to_baseline: StepsToBaseline
     spent_to_baseline: StepsToBaseline
     relative_speed: Interval | None
-    chosen: bool = False
-    confirmed: tuple[int, ...] = ()
-    beside: float | None = None
-    course: Course | None = None
-    seconds: float = 0.0
-    longer: str = ""
-    awaits: str = ""
-    unreached: int = 0
+    chosen: bool
+    confirmed: tuple[int, ...]
+    beside: float | None
+    course: Course | None
+    seconds: float
+    longer: str
+    awaits: str
+    unreached: int
 
     def provisional(self, margin: float) -> bool:
         """Whether its verdict is provisional for longer training: the difference still moves by more than the margin.

@@ -120,9 +120,9 @@ def support(
     """What the answer rests on: trials, paired seeds, what is tuned and what is equal."""
     if record.judged is not None:
         return StudyWarning("evidence", "ok", f"{record.judged.evidence}; judged, not trained here")
-    said = [f"{progress[TrialState.FINISHED]:,}/{plural(sum(progress.values()), 'trial')}"]
-    if tasks := record.space.get("tasks"):
-        said[0] += f" on {len(tasks)} tasks"
+    tasks = record.space.get("tasks")
+    on_tasks = f" on {len(tasks)} tasks" if tasks else ""
+    said = [f"{progress[TrialState.FINISHED]:,}/{plural(sum(progress.values()), 'trial')}{on_tasks}"]
     pairs = [row.difference.n for row in rows if row.difference is not None]
     if pairs:
         fewest, most = min(pairs), max(pairs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from ablate.analysis.declarations import (
     Redeclaration,
     declared_otherwise,
     redeclarations,
+    seed_sets_read,
 )
 from ablate.analysis.report import StudyReport
 from ablate.analysis.study import _may_have_budgets, read_study
@@ -43,9 +44,10 @@ def test_changed_declarations_are_reported_with_the_answer() -> None:
             Declaration({**now, "margin": 0.04, "metric": "accuracy"}, ["a claim"], NOON + timedelta(hours=2), 2),
         ),
     )
-    first, second, third = [
-        sentence for sentence in read_study(store, "a_study").answer.sentences if "Until" in sentence
-    ]
+    report = read_study(store, "a_study")
+    first, second, third = [sentence for sentence in report.answer.sentences if "Until" in sentence]
+    (claims,) = [change for change in report.evidence.redeclared[0].changes if change.path == "claims"]
+    assert (claims.before, claims.after) == ([], ["a claim"])
     assert first.startswith(f"Until {NOON:%Y-%m-%d %H:%M} UTC, when 15 trials had finished, the metric was val_loss ")
     assert " and there were no claims. " in first
     assert "the margin was" not in first, "the next declaration kept it"
@@ -74,64 +76,80 @@ def redeclared(before: dict[str, Any], after: dict[str, Any], **seen: Any) -> Fa
     return store
 
 
+LR = "training.optimizer.lr"
+
+
+def tuning(seeds: int = 2, **grid: list[Any]) -> dict[str, Any]:
+    return {"tune": {"grid": {name.replace("lr", LR): values for name, values in grid.items()}, "seeds": seeds}}
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "path", "words"),
+    ("before", "after", "path", "was", "now", "words"),
     [
-        ({"training": {"steps": 100, "optimizer": {"kind": "adamw", "lr": 0.1}}}, {}, "training.steps",
-         "`training.steps` was 100"),
-        ({"training": {"steps": 200, "optimizer": {"kind": "lion", "lr": 0.1}}}, {}, "training.optimizer",
-         "`training.optimizer` was lion"),
-        ({"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2]}, "seeds": 2}},
-         {"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2, 0.4]}, "seeds": 2}},
-         "tune.grid.training.optimizer.lr", "`training.optimizer.lr` was tuned over 0.1, 0.2"),
-        ({}, {"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2]}, "seeds": 2}}, "tune", "nothing was tuned"),
-        ({"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2]}, "seeds": 2}},
-         {"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2], "training.steps": [9, 99]}, "seeds": 2}},
-         "tune.grid.training.steps", "`training.steps` was not tuned"),
-        ({"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2]}, "seeds": 2}},
-         {"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2]}, "seeds": 3}},
-         "tune.seeds", "each value was tuned with 2 seeds"),
-        ({"design": {"kind": "grid", "seeds": 3}}, {}, "design.kind", "the design was grid"),
-        ({"switches": {"a": {"on": {}, "x": {"model.width": 4}}}}, {}, "switches.a.x", "`a=x` set other values"),
+        ({"training": {**TRAINING, "steps": 100}}, {}, "training.steps", 100, 200, "`training.steps` was 100"),
+        ({"training": {"steps": 200, "optimizer": {"kind": "lion", "lr": 0.2}}}, {}, "training.optimizer",
+         {"kind": "lion", "lr": 0.2}, TRAINING["optimizer"], "`training.optimizer` was lion"),
+        (tuning(lr=[0.1, 0.2]), tuning(lr=[0.1, 0.2, 0.4]), f"tune.grid.{LR}", [0.1, 0.2], [0.1, 0.2, 0.4],
+         f"`{LR}` was tuned over 0.1, 0.2"),
+        ({}, tuning(lr=[0.1, 0.2]), "tune", None, tuning(lr=[0.1, 0.2])["tune"], "nothing was tuned"),
+        (tuning(lr=[0.1, 0.2]), {}, f"tune.grid.{LR}", [0.1, 0.2], None, f"`{LR}` was tuned over 0.1, 0.2"),
+        (tuning(lr=[0.1, 0.2]), tuning(lr=[0.1, 0.2], **{"training.steps": [9, 99]}), "tune.grid.training.steps", None,
+         [9, 99], "`training.steps` was not tuned"),
+        (tuning(2, lr=[0.1]), tuning(3, lr=[0.1]), "tune.seeds", 2, 3, "each value was tuned with 2 seeds"),
+        (tuning(1, lr=[0.1]), tuning(3, lr=[0.1]), "tune.seeds", 1, 3, "each value was tuned with 1 seed"),
+        ({"design": {"kind": "grid", "seeds": 2, "resolution": "V"}}, {}, "design.kind", "grid", "leave_one_out",
+         "the design was grid"),
+        ({"design": {**SPACE["design"], "seeds": 2}}, {}, "design.seeds", 2, 3, ""),
+        ({"switches": {"a": {"on": {}, "x": {"model.width": 4}, "y": {}}, "b": {"on": {}}}}, {}, "switches.a.x",
+         {"model.width": 4}, {"model.width": 8}, "`a=x` set other values"),
         ({"model": {"exceptions": {"1": {"mixer": "fnet"}}}}, {"model": {"exceptions": {}}}, "model.exceptions.1",
-         "`model.exceptions.1` was different"),
+         {"mixer": "fnet"}, None, "`model.exceptions.1` was different"),
         ({"model": {"exceptions": {}}}, {"model": {"exceptions": {"-1": {"mlp": "none"}}}}, "model.exceptions.-1",
-         "`model.exceptions.-1` was not set"),
+         None, {"mlp": "none"}, "`model.exceptions.-1` was not set"),
         ({"task": {"kind": "language_mixture", "sources": {"a": {"share": 1}, "b": {"share": 1}}}},
-         {"task": {"kind": "language_mixture", "sources": {"a": {"share": 1}}}}, "task.sources.b", "was different"),
-        ({}, {"training": {**TRAINING, "freeze": ["model.embedding"]}}, "training.freeze", "was not set"),
+         {"task": {"kind": "language_mixture", "sources": {"a": {"share": 1}}}}, "task.sources.b", {"share": 1}, None,
+         "`task.sources.b` was different"),
+        ({}, {"training": {**TRAINING, "freeze": ["model.embedding"]}}, "training.freeze", None, ["model.embedding"],
+         "`training.freeze` was not set"),
         ({"training": {**TRAINING, "schedule": {"kind": "cosine", "warmup_steps": 9}}},
-         {"training": {**TRAINING, "schedule": {"kind": "cosine"}}}, "training.schedule.warmup_steps", "was 9"),
+         {"training": {**TRAINING, "schedule": {"kind": "cosine"}}}, "training.schedule.warmup_steps", 9, None,
+         "`training.schedule.warmup_steps` was 9"),
         ({"training": {**TRAINING, "init_from": {"stage": {"model.width": 4}}}},
          {"training": {**TRAINING, "init_from": {"stage": {"model.width": 4, "training.steps": 9}}}},
-         "training.init_from.stage.training.steps", "was not set"),
-        ({"tuned": {"training.optimizer.lr": {"baseline": 0.1, "a=x": 0.1}}},
-         {"tuned": {"training.optimizer.lr": {"baseline": 0.1, "a=x": 0.2}}}, "tuned", "`tuned` was different"),
-        ({"variants": {"both": {"a": "x"}}}, {"variants": {"both": {"a": "x", "b": "y"}}}, "variants.both",
-         "`both` set other values"),
+         "training.init_from.stage.training.steps", None, 9, "`training.init_from.stage.training.steps` was not set"),
+        ({"tuned": {LR: {"baseline": 0.1}}}, {"tuned": {LR: {"baseline": 0.2}}}, "tuned", {LR: {"baseline": 0.1}},
+         {LR: {"baseline": 0.2}}, "`tuned` was different"),
+        ({"tuned": None}, {"tuned": {LR: {"baseline": 0.2}}}, "tuned", {}, {LR: {"baseline": 0.2}},
+         "`tuned` was not set"),
+        ({"variants": {"both": {"a": "x"}, "gone": {}}}, {"variants": {"both": {"a": "x", "b": "y"}}}, "variants.both",
+         {"a": "x"}, {"a": "x", "b": "y"}, "`both` set other values"),
         ({"trainer": {"command": ["train"], "parameters": {"lr": {"default": 0.1}}}},
          {"trainer": {"command": ["train"], "parameters": {"lr": {"default": 0.2}}}}, "trainer.parameters.lr.default",
-         "`trainer.parameters.lr.default` was 0.1"),
-        ({"tasks": {"recall": {"pairs": 4}}}, {}, "tasks", "`tasks` was different"),
-        ({"aggregate": {"margin": 0.05}}, {}, "aggregate", "`aggregate` was different"),
+         0.1, 0.2, "`trainer.parameters.lr.default` was 0.1"),
+        ({"tasks": {"recall": {"pairs": 4}}}, {}, "tasks", {"recall": {"pairs": 4}}, None, "`tasks` was different"),
+        ({"aggregate": {"margin": 0.05}}, {}, "aggregate", {"margin": 0.05}, None, "`aggregate` was different"),
         ({"design": {"kind": "ladder", "rungs": [{"model.width": 8}]}},
-         {"design": {"kind": "ladder", "rungs": [{"model.width": 16}]}}, "design.rungs", "`design.rungs` was"),
-        ({"match": {"equal": "tokens"}}, {}, "match", "`match` was different"),
-        ({}, {"training": {**TRAINING, "evaluate_at": {"task.span": [8, 16]}}}, "training.evaluate_at",
-         "`training.evaluate_at` was not set"),
-        ({"budgets": [1, 2]}, {}, "budgets", "`budgets` was 1, 2"),
-        ({"design": {**SPACE["design"], "first_seed": 4}}, {}, "design.first_seed", "`design.first_seed` was 4"),
+         {"design": {"kind": "ladder", "rungs": [{"model.width": 16}]}}, "design.rungs", [{"model.width": 8}],
+         [{"model.width": 16}], "`design.rungs` was {'model.width': 8}"),
+        ({"match": {"equal": "tokens"}}, {}, "match", {"equal": "tokens"}, None, "`match` was different"),
+        ({}, {"training": {**TRAINING, "evaluate_at": {"task.span": [8, 16]}}}, "training.evaluate_at", None,
+         {"task.span": [8, 16]}, "`training.evaluate_at` was not set"),
+        ({"budgets": [1, 2]}, {}, "budgets", [1, 2], None, "`budgets` was 1, 2"),
+        ({"model": {"note": "n" * 40}}, {"model": {"note": ""}}, "model.note", "n" * 40, "",
+         f"`model.note` was {'n' * 40}"),
+        ({"model": {"note": "n" * 41}}, {"model": {"note": ""}}, "model.note", "n" * 41, "",
+         "`model.note` was different"),
+        ({"design": {**SPACE["design"], "first_seed": 4}}, {}, "design.first_seed", 4, 0, "`design.first_seed` was 4"),
     ],
 )  # fmt: skip
 def test_every_part_of_a_declaration_that_changed_after_results_is_named(
-    before: dict[str, Any], after: dict[str, Any], path: str, words: str
+    before: dict[str, Any], after: dict[str, Any], path: str, was: object, now: object, words: str
 ) -> None:
     report = read_study(redeclared(before, after), "a_study")
     (made,) = report.evidence.redeclared
-    assert [change.path for change in made.changes] == [path]
-    assert any(
-        "6 trials had finished" in sentence and words in sentence for sentence in report.answer.warning_sentences
-    )
+    assert made == Redeclaration(NOON, 6, (DeclaredChange(path, was, now, words),), {})
+    said = [one for one in report.answer.warning_sentences if f"6 trials had finished, {words}. Results that" in one]
+    assert len(said) == bool(words), "what added seeds cost is said elsewhere"
 
 
 def specs_below(base: type[Spec]) -> Iterator[type[Spec]]:
@@ -161,8 +179,19 @@ def test_what_a_newer_version_of_a_space_adds_and_texts_are_no_change() -> None:
         "switches": {"a": {"removes": "a part", "on": {}, "x": {"model.width": 8, "removes": "it"}}},
         "variants": {"all": {"a": "x", "replaces": "all by x"}},
     }
-    before = {"variants": {"all": {"a": "x"}}}
-    assert read_study(redeclared(before, after), "a_study").evidence.redeclared == ()
+    before = {"variants": {"all": {"a": "x"}}, "budgets": [], "match": {}, "design": {**SPACE["design"], "confirm": 3}}
+    made = redeclared(before, after)
+    claims = [{"id": "c", "expect": "better", **text} for text in ({"says": "so"}, {"source": "a paper"})]
+    new = replace(made.record.variants[1], name="found", chosen=True)
+    made.record = replace(
+        made.record,
+        space=made.record.space | {"claims": claims[1:]},
+        variants=(*made.record.variants, new),
+        declared_before=(replace(made.record.declared_before[0], claims=claims[:1]),),
+    )
+    assert redeclarations(made.record) == ()
+    older = replace(made.record.declared_before[0], space={}, variants={"another": 2})
+    assert redeclarations(replace(made.record, declared_before=(older,))) == (), "an older version kept no space"
 
 
 def test_trials_of_other_code_or_data_are_a_declaration_too() -> None:
@@ -177,14 +206,14 @@ def test_a_variant_that_was_dropped_after_results_is_named_and_stays_in_the_fami
     assert report.answer.together == {"a=x"}
     verdict = report.variants[1].verdict
     assert verdict is not None
-    others = {f"b={number}": 3 for number in range(int(0.05 / verdict.p_not_needed) + 1)}
+    others = {f"b={number}": 2 for number in range(int(0.05 / verdict.p_not_needed) + 1)}
     once = {"baseline": 3, "a=x": 3, **dict.fromkeys(others, 1)}
     together = read_study(redeclared({}, {}, variants=once), "a_study").answer.together
     assert together == {"a=x"}, "one pair is not a comparison"
     dropped = read_study(redeclared({}, {}, variants={"baseline": 3, "a=x": 3, **others}), "a_study")
     assert dropped.evidence.redeclared[0].dropped == others
     assert any(
-        "b=0 (3 trials finished)" in sentence and "compared too" in sentence
+        "b=0 (2 trials finished)" in sentence and "compared too" in sentence
         for sentence in dropped.answer.warning_sentences
     )
     assert dropped.answer.together == frozenset(), (
@@ -200,13 +229,21 @@ def test_what_was_compared_before_is_told_in_the_number_that_it_has(count: int) 
     assert [change.words for change in made.changes] == [f"{names[count - 1]} compared too"]
 
 
-def test_several_sets_of_seeds_are_counted() -> None:
-    store = redeclared({"design": {**SPACE["design"], "first_seed": 4}}, {})
-    (said,) = [
-        sentence for sentence in read_study(store, "a_study").answer.warning_sentences if "sets of seeds" in sentence
-    ]
-    assert said.startswith("2 sets of seeds were read one after the other (from seed 4 and 0 on).")
-    assert said.endswith("wrong in up to 10 % of cases.")
+@pytest.mark.parametrize(
+    ("firsts", "pairs", "said"),
+    [((4,), 2, "2 sets of seeds were read one after the other (from seed 4 and 0 on). Each has the whole error rate of "
+      "5 %: a verdict that came out of any of them is wrong in up to 10 % of cases."),
+     ((4,), 1, ""), ((4,), None, ""), ((None,), 3, ""), ((0,), 3, ""),
+     (range(21, 0, -1), 3, "22 sets of seeds were read one after the other (from seed 21, 20, 19, 18, 17, 16, 15, 14 "
+      "and 14 others on). Each has the whole error rate of 5 %: a verdict that came out of any of them is wrong in up "
+      "to 100 % of cases.")],
+)  # fmt: skip
+def test_several_sets_of_seeds_are_counted(firsts: Iterable[int | None], pairs: int | None, said: str) -> None:
+    store = redeclared({}, {})
+    (before,) = store.record.declared_before
+    designs = ({"kind": "grid"} | ({} if first is None else {"first_seed": first}) for first in firsts)
+    earlier = tuple(replace(before, space={"design": design}, pairs=pairs) for design in designs)
+    assert "".join(seed_sets_read(replace(store.record, declared_before=earlier))) == said
 
 
 def confirmed(fresh: list[float], *, confirm: int, seen: int) -> StudyReport:
@@ -249,7 +286,7 @@ def test_the_same_trials_under_another_name_and_many_studies_are_said_beside_a_v
         record,
         declared_before=(),
         shared=(SharedTrials("first", ("a=x",)),),
-        studies=20,
+        studies=24,
         variants=(*record.variants, replace(record.variants[1], name="b=x", hash="hash of b=x")),
         planned=(*record.planned, *planned),
     )
@@ -259,7 +296,7 @@ def test_the_same_trials_under_another_name_and_many_studies_are_said_beside_a_v
     answer = read_study(store, "a_study").answer.sentences
     assert any("The trials of a=x and of the baseline were compared before in the study `first`." in one and
                "of any of these 2 readings is wrong in up to 10 % of cases" in one for one in answer)  # fmt: skip
-    assert any("This store holds 20 studies with results." in one and "up to 64 %." in one for one in answer)
+    assert any("This store holds 24 studies with results." in one and "up to 71 %." in one for one in answer)
     store.add("a=x", 1, state=TrialState.RUNNING)
     assert not any("studies with results" in one for one in read_study(store, "a_study").answer.sentences), (
         "no verdict to doubt"

@@ -12,6 +12,7 @@ from fake_store import fake_store
 from ablate.analysis.fairness import (
     MatchedBudgets,
     Spent,
+    Tried,
     Tuned,
     Tuning,
     _at_edge,
@@ -20,12 +21,12 @@ from ablate.analysis.fairness import (
     fairness_lines,
     longer_in_all,
     read_matching,
+    read_tuning,
 )
 from ablate.analysis.runs import VariantRuns, read_runs
 from ablate.analysis.study import read_study
-from ablate.analysis.warnings import support
 from ablate.roles import TrialRole
-from ablate.store.records import Environment, PlannedTrial, TrialState
+from ablate.store.records import Environment, PlannedTrial, TrialState, VariantRecord
 
 STEPS = MatchedBudgets("steps", None, {})
 
@@ -45,36 +46,100 @@ def test_nothing_tuned_and_equal_steps_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("relative", "words"),
     [
-        ({"baseline": 1.0, "x": 1.0}, "All match the baseline exactly."),
-        ({"baseline": 1.0, "x": 1.02, "y": 0.97}, "The furthest from the baseline: y, -3.00 %."),
+        ({"baseline": 1.0, "x": 1.0}, "steps from 100 to 101. All match the baseline exactly."),
+        ({"baseline": 1.0, "x": 0.97, "y": 1.02}, "steps from 100 to 102. The furthest from the baseline: x, -3.00 %."),
+        ({"baseline": 1.0, "x": 1.049}, "steps from 100 to 101. The furthest from the baseline: x, +4.90 %."),
         ({"baseline": 1.0, "x": None}, "steps from 100 to 101."),
         ({"baseline": None, "x": None}, "steps from 100 to 101."),
     ],
 )
 def test_how_near_the_budgets_came(relative: dict[str, float | None], words: str) -> None:
-    (line,) = fairness_lines(None, matched("flops", "training.steps", **relative), "val_loss")
-    assert line.endswith(words)
-    assert line.startswith("Matched: equal flops, by `training.steps`: steps from 100 to")
+    budgets = matched("flops", "training.steps", **relative)
+    assert fairness_lines(None, budgets, "val_loss") == (f"Matched: equal flops, by `training.steps`: {words}",)
+    known = {name: share for name, share in relative.items() if share is not None}
+    furthest = max(known, key=lambda name: abs(known[name] - 1), default=None)
+    assert budgets.furthest == (None if furthest is None else (furthest, known[furthest]))
 
 
 def test_budgets_that_are_not_equal_are_warned_of() -> None:
-    (line,) = fairness_lines(None, matched("seconds", "training.steps", baseline=1.0, x=1.3), "val_loss")
-    assert line.startswith("* Matched: equal seconds")
-    assert "another machine gives other values" in line
-    assert "x, +30.00 %" in line
+    assert fairness_lines(None, matched("seconds", "training.steps", baseline=1.0, x=1.3), "val_loss") == (
+        "* Matched: equal seconds, by `training.steps` (timed on this study's machine; another machine gives other "
+        "values): steps from 100 to 101. The furthest from the baseline: x, +30.00 %.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "solved"),
+    [("model.width", "widths from 64 to 64"), ("model.block.mlp.ratio", "hidden widths were solved")],
+)
+def test_what_was_solved_for_equal_parameters_is_said(path: str, solved: str) -> None:
+    (line,) = fairness_lines(None, matched("parameters", path, baseline=1.0, x=0.9), "val_loss")
+    assert line == f"* Matched: equal parameters, by `{path}`: {solved}. The furthest from the baseline: x, -10.00 %."
 
 
 def test_edges_and_what_is_still_tuning_are_named() -> None:
     of = {"baseline": Tuned({"lr": 1}, ("lr",), ()), "x": Tuned({"lr": 2}, (), ()), "y": Tuned(None, (), ())}
     tuning = Tuning({"lr": [1, 2, 3]}, (1000,), of)
-    evidence = support(
-        fake_store({"baseline": ({}, 10)}).record, dict.fromkeys(TrialState, 0), (), "seed", tuning, STEPS
+    assert tuning.edges == ("baseline",)
+    assert fairness_lines(tuning, STEPS, "val_loss") == (
+        "Tuned for each variant over the same grid: lr over 1, 2, 3, by the mean val_loss on validation over seeds "
+        "(1000) that no comparison uses.",
+        "Still tuning: y.",
+        "* The best value lies at the edge of the grid for baseline: a better one may lie outside. Widen the grid "
+        "before you rely on a difference.",
     )
-    assert (evidence.level, evidence.text) == ("weak", "0/0 trials, learning rate still being tuned")
-    lines = fairness_lines(tuning, STEPS, "val_loss")
-    assert "lr over 1, 2, 3, by the mean val_loss on validation over seeds (1000)" in lines[0]
-    assert lines[1] == "Still tuning: y."
-    assert lines[2].startswith("* The best value lies at the edge of the grid for baseline:")
+
+
+def test_tuning_is_read_with_each_value_that_was_tried_and_the_seeds_that_were_lost() -> None:
+    """`x` was tuned to the end of the grid; `y` is not compared yet, since a trial of its grid runs."""
+    store, lr = fake_store({name: ({"of": name}, 10) for name in ("baseline", "x", "y")}), "training.optimizer.lr"
+    chosen, scouts, planned = {"baseline": 0.2, "x": 0.4, "y": 0.2}, list[VariantRecord](), list[PlannedTrial]()
+    specs = {name: {"training": {"optimizer": {"lr": rate}, "steps": 7}} for name, rate in chosen.items()}
+    variants = tuple(replace(one, spec=specs[one.name]) for one in store.record.variants)
+    for variant in variants:
+        for rate in (0.1, 0.2, 0.4):
+            scouts.append(
+                replace(variant, name=f"{variant.name} {rate}", spec={"training": {"optimizer": {"lr": rate}}})
+            )
+            planned += [PlannedTrial(f"{scouts[-1].name}/{seed}", scouts[-1].name, seed, TrialRole.TUNING)
+                        for seed in (1008, 1001)]  # fmt: skip
+            for seed, loss in ((1001, rate), (1008, rate + 0.5)):
+                store.add(scouts[-1].name, seed, {"val_loss": loss, "accuracy": 1 - rate})
+    store.add("baseline 0.1", 1001, state=TrialState.DIVERGED)
+    store.add("baseline 0.1", 1008, state=TrialState.FAILED)
+    store.add("y 0.4", 1008, state=TrialState.RUNNING)
+    timing = PlannedTrial("timing/3000", "timing", 3000, TrialRole.TIMING)
+    store.record = replace(
+        store.record,
+        space={
+            "tune": {"grid": {lr: [0.1, 0.2, 0.4]}, "seeds": 2},
+            "tuned": {"training.steps": {"baseline": 7, "x": 7}},
+        },
+        variants=variants,
+        planned=tuple(one for one in store.record.planned if one.variant != "y"),
+        scout_variants=(*scouts, replace(variants[0], name="timing")),
+        scout_trials=(*planned, timing),
+    )
+
+    def tried(rate: float) -> Tried:
+        losses = {1001: rate, 1008: rate + 0.5}
+        metrics = {"val_loss": losses, "accuracy": dict.fromkeys(losses, 1 - rate)}
+        return Tried({lr: rate}, pytest.approx(rate + 0.25), 2, 0, 2, losses, metrics)
+
+    lost = Tried({lr: 0.1}, None, 0, 2, 2)
+    running = replace(tried(0.4), mean=0.4, finished=1, by_seed={1001: 0.4},
+                      metrics={"val_loss": {1001: 0.4}, "accuracy": {1001: 0.6}})  # fmt: skip
+    assert read_tuning(store, store.record) == Tuning(
+        {"training.steps": [7], lr: [0.1, 0.2, 0.4]},
+        (1001, 1008),
+        {
+            "baseline": Tuned({"training.steps": 7, lr: 0.2}, (), (lost, tried(0.2), tried(0.4))),
+            "x": Tuned({"training.steps": 7, lr: 0.4}, (lr,), (tried(0.1), tried(0.2), tried(0.4))),
+            "y": Tuned(None, (), (tried(0.1), tried(0.2), running)),
+        },
+        ("training.steps",),
+    )
+    assert read_tuning(store, replace(store.record, space={})) is None
 
 
 @pytest.mark.parametrize(
@@ -142,13 +207,15 @@ def test_what_stages_add_to_a_training_is_said_where_it_matters(axis: str, ours:
     of, runs = {}, {}
     for variant in variants:
         total = whole[variant.name]
-        stages = [trial(**{axis: 2}), trial(**{axis: 1})]
-        own = replace(variant, spec={"training": {"steps": total - 3}})
-        of[variant.name] = own
-        finished = {} if axis == "steps" else {3: trial(**{axis: total - 3})}
+        stages = [trial(**{axis: 2}), trial(**{axis: 1})] if variant.name == "x" else [trial(**{axis: 5})]
+        last = total - sum(getattr(stage, axis) for stage in stages)
+        of[variant.name] = replace(variant, spec={"training": {"steps": last}})
+        finished = {} if axis == "steps" else {3: trial(**{axis: last})}
         runs[variant.name] = VariantRuns({}, finished, {}, {}, stages={3: tuple(stages)})
     assert longer_in_all(of["x"], of["baseline"], runs["x"], runs["baseline"], axis) == said
     assert longer_in_all(of["x"], of["baseline"], *[VariantRuns({}, {}, {}, {})] * 2, axis) == "", "without stages"
+    alone = longer_in_all(of["x"], of["baseline"], runs["x"], replace(runs["baseline"], stages={}), axis)
+    assert axis != "steps" or alone == f"trained {ours - 5} steps more than the baseline", "its stage was 5 steps"
     for waiting in runs if axis != "steps" else ():
         sides = [
             replace(runs[name], finished={} if name == waiting else runs[name].finished) for name in ("x", "baseline")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from copy import deepcopy
@@ -11,22 +12,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from designed_study import kept_parameters, on_off
+from designed_study import kept_parameters, on_off, runs_of
 from designed_study import run as run_exactly
+from fake_store import NOON
 from scipy.stats import ttest_1samp
 from vega import marks, rows
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.findings import read_findings
-from ablate.analysis.path import read_path
+from ablate.analysis.path import _Replay, read_path
+from ablate.analysis.runs import VariantRuns
 from ablate.analysis.status import read_overview
 from ablate.analysis.study import read_study
 from ablate.analysis.why import gate
+from ablate.designs.base import Point, PointCost
 from ablate.render.figures.path import FRESH, draw_path, outcome, pictures, removal_outcome
 from ablate.render.figures.style import PAPER
 from ablate.render.formats.html import path_table
-from ablate.store.records import StudyRecord, TrialState
+from ablate.store.records import Declaration, StudyRecord, TrialState
 
 ABCD = on_off(*"abcd")
 run = partial(run_exactly, noise=1e-8)  # without any spread nothing is decided
@@ -69,7 +73,15 @@ def test_a_path_without_a_step_names_what_was_tried_and_has_no_figure() -> None:
 
 
 def test_a_path_of_unknown_costs_tells_none() -> None:
-    path = read_path(run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.0, b=0.9, c=0.9, d=0.9)), "a_study")
+    made = run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.0, b=0.9, c=0.9, d=0.9))
+    whole, context = Point("baseline", dict.fromkeys("abcd", "on")), _Replay(made.record, runs_of(made)).context()
+    assert context.cost(whole) == PointCost(200, 200e6)
+    variants = tuple(replace(one, parameters=None) for one in made.record.variants)
+    unknown = _Replay(
+        replace(made.record, variants=variants), dict.fromkeys(runs_of(made), VariantRuns({}, {}, {}, {}))
+    )
+    assert unknown.context().cost(whole) == PointCost(0, math.inf)
+    path = read_path(made, "a_study")
     assert path is not None
     assert " parameters, " in " ".join(outcome(path))
     free = [replace(step, standing=replace(step.standing, parameters=0, flops=0.0)) for step in path.steps]
@@ -201,6 +213,8 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
     assert whole is not None
     assert outcome(whole)[0].startswith("Confirmed on 3 fresh seeds: b=off, then a=off, can go (at most ")
     half = replace(whole, confirmations=whole.confirmations[:1])
+    fresh = tuple(one for one in made.record.confirm_trials if one.variant != "a=off,b=off")  # it was no step then
+    assert read_path(replace(made, record=replace(made.record, confirm_trials=fresh)), "a_study") == half
     said = outcome(half)
     assert said[0].startswith("Confirmed on 3 fresh seeds: b=off can go (at most ")
     assert "Next, not confirmed: a=off." in said
@@ -220,7 +234,8 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
     assert last.verdict is not None
     assert last.verdict.is_acceptable
     assert not any("a=off,b=off" in said for said in answer_of(read_study(broken, "a_study")).headline)
-    made.record = replace(made.record, trivial={"bigram": {"val_loss": 9.0}})
+    seen = Declaration(made.record.objective, [], NOON, 9, 3, pairs=3, confirm=2, confirmed=2)
+    made.record = replace(made.record, trivial={"bigram": {"val_loss": 9.0}}, declared_before=(seen,))
     for end in (TrialState.FINISHED, TrialState.FAILED):
         if end is TrialState.FAILED:
             made.add("a=off,b=off", 3000, {}, state=end, reason="out of memory")

@@ -10,14 +10,23 @@ from typing import Any
 import optuna
 import pytest
 from fake_store import NOON, FakeStore, fake_store
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages._rdb.models import TrialParamModel
 from sqlalchemy.pool import NullPool
 
-from ablate.analysis.optuna_export import PARAMETER, _searched_distribution, export_optuna
+from ablate.analysis.optuna_export import (
+    PARAMETER,
+    _distributions,
+    _first_line,
+    _parameters,
+    _scalar,
+    _searched_distribution,
+    export_optuna,
+)
 from ablate.errors import AblateError, ArgumentError, StoreError
 from ablate.roles import TrialRole
 from ablate.store import open_store
-from ablate.store.records import PlannedTrial, TrialState
+from ablate.store.records import JudgedRuns, PlannedTrial, TrialState
 from ablate.store.rows import unreadable_trial
 
 SPACE = {
@@ -38,8 +47,8 @@ def store() -> FakeStore:
     made.record = replace(made.record, space=SPACE)
     made.add("baseline", 0, {"val_loss": 1.5, "accuracy": 0.5}, curve=[(0, 3.0), (5, None), (10, 1.5)])
     made.add("a", 0, {"val_loss": 1.25}, curve=[(10, 1.25)])
-    made.add("b", 1, state=TrialState.DIVERGED, curve=[(10, None)])
-    made.add("c", 0, state=TrialState.PRUNED, curve=[(5, 2.5)])
+    made.add("b", 1, {"val_loss": 9.0}, state=TrialState.DIVERGED, curve=[(10, None)], reason="long " * 101)
+    made.add("c", 0, {"val_loss": 2.5}, state=TrialState.PRUNED, curve=[(5, 2.5)])
     made.add("c", 1, state=TrialState.RUNNING, curve=[(5, 2.25)])
     return made
 
@@ -73,17 +82,25 @@ def test_trials_parameters_curves_and_states(store: FakeStore, url: str) -> None
     trials = read(url)
     assert set(trials) == {"baseline/0", "a/0", "b/1", "c/0"}, "what runs or waits is not over"
     base = trials["baseline/0"]
-    assert (base.value, base.intermediate_values) == (1.5, {0: 3.0, 10: 1.5})
-    assert base.user_attrs["accuracy"] == 0.5
-    assert (base.user_attrs["variant"], base.user_attrs["seed"]) == ("baseline", 0)
-    assert base.distributions["norm"] == optuna.distributions.CategoricalDistribution(("rms", "none", "layer"))
-    assert trials["a/0"].distributions["training.optimizer.lr"] == optuna.distributions.FloatDistribution(
-        1e-4, 0.1, log=True
-    )
+    assert base.intermediate_values == {0: 3.0, 10: 1.5}
+    facts = {"key": "baseline/0", "variant": "baseline", "seed": 0, "state": "finished", "role": "comparison"}
+    assert base.user_attrs == {"val_loss": 1.5, "accuracy": 0.5, "reason": "", **facts}
+    assert trials["b/1"].user_attrs["reason"] == ("long " * 101)[:500]
+    assert trials["a/0"].distributions == {
+        "skip": CategoricalDistribution(("kept", "removed")),
+        "norm": CategoricalDistribution(("rms", "none", "layer")),
+        "training.optimizer.lr": FloatDistribution(1e-4, 0.1, log=True),
+        "trial role": CategoricalDistribution([role.value for role in TrialRole]),
+    }
+    assert trials["b/1"].distributions["model.depth"] == IntDistribution(2, 4)
     assert trials["b/1"].params["model.depth"] == 4
-    states = {key: trial.state.name for key, trial in trials.items()}
-    assert states == {"baseline/0": "COMPLETE", "a/0": "COMPLETE", "b/1": "FAIL", "c/0": "PRUNED"}
-    assert base.datetime_complete == NOON.astimezone().replace(tzinfo=None)
+    states = {key: (trial.state.name, trial.value) for key, trial in trials.items()}
+    ended = {"baseline/0": ("COMPLETE", 1.5), "a/0": ("COMPLETE", 1.25), "b/1": ("FAIL", None), "c/0": ("PRUNED", None)}
+    assert states == ended
+    assert base.datetime_start == base.datetime_complete == NOON.astimezone().replace(tzinfo=None)
+    assert study.user_attrs == {
+        "objective": {"metric": "val_loss", "direction": "minimize"}, "question": "Which parts can go?",
+    }  # fmt: skip
 
 
 def test_optuna_can_work_with_it(store: FakeStore, url: str) -> None:
@@ -118,7 +135,7 @@ def test_the_members_of_a_population(store: FakeStore, url: str) -> None:
     store.record = replace(store.record, space={**SPACE, "design": design})
     assert export_optuna(store, "a_study", url) == (4, 0)
     found = read(url)["a/0"].distributions["training.optimizer.lr"]
-    assert found == optuna.distributions.FloatDistribution(1e-4, 1, log=True)
+    assert found == FloatDistribution(1e-4, 1, log=True)
 
 
 def test_trials_that_tuned_others_are_there_and_say_so(store: FakeStore, url: str) -> None:
@@ -131,26 +148,47 @@ def test_trials_that_tuned_others_are_there_and_say_so(store: FakeStore, url: st
     assert {key for key, trial in read(url).items() if trial.user_attrs["role"] == "tuning"} == {"scout/0"}
 
 
-def test_another_study_of_this_name_is_left_alone(store: FakeStore, url: str) -> None:
-    optuna.create_study(study_name="a_study", storage=storage(url)).add_trial(optuna.trial.create_trial(value=1.0))
+@pytest.mark.parametrize("exported", [False, True])
+def test_another_study_of_this_name_is_left_alone(store: FakeStore, url: str, exported: bool) -> None:
+    """One whose trials are another's, or that holds one of another's beside those of ablate's."""
+    if exported:
+        export_optuna(store, "a_study", url)
+    optuna.create_study(study_name="a_study", storage=storage(url), load_if_exists=True).add_trial(
+        optuna.trial.create_trial(value=1.0)
+    )
     with pytest.raises(StoreError, match="another study 'a_study'"):
         export_optuna(store, "a_study", url)
+
+
+def facts_of(error: AblateError) -> tuple[str | None, ...]:
+    return error.where, error.expected, error.got, error.remedy
 
 
 def test_a_store_of_our_own_is_left_alone(store: FakeStore, tmp_path: Path) -> None:
     file = tmp_path / "ablate.db"
     open_store(file).close()
     before = file.read_bytes()
-    with pytest.raises(StoreError, match="this is a store of ablate's"):
+    with pytest.raises(StoreError, match="this is a store of ablate's") as refused:
         export_optuna(store, "a_study", f"sqlite:///{file}")
+    assert facts_of(refused.value) == (f"sqlite:///{file}", None, None, "Name another file with --optuna.")
     assert file.read_bytes() == before
+
+
+def test_a_judged_study_is_not_exported(store: FakeStore, url: str) -> None:
+    store.record = replace(store.record, judged=JudgedRuns("seed", frozenset(), "3 seeds"))
+    with pytest.raises(StoreError, match="judged, not trained here") as refused:
+        export_optuna(store, "a_study", url)
+    remedy = "Export its data: `ablate report STUDY --format csv`."
+    assert facts_of(refused.value) == ("study a_study", None, None, remedy)
 
 
 def test_losses_and_accuracies_are_not_mixed(store: FakeStore, url: str) -> None:
     export_optuna(store, "a_study", url)
     store.record = replace(store.record, objective={"metric": "accuracy", "direction": "maximize", "margin": 0.1})
-    with pytest.raises(StoreError, match=r"another study 'a_study'; expected .* whose accuracy is to be maximized"):
+    with pytest.raises(StoreError, match=r"another study 'a_study'") as refused:
         export_optuna(store, "a_study", url)
+    expected = "trials of ablate's whose accuracy is to be maximized"
+    assert facts_of(refused.value) == (url, expected, None, "Name another file with --optuna.")
 
 
 @pytest.mark.parametrize(
@@ -166,9 +204,12 @@ def test_losses_and_accuracies_are_not_mixed(store: FakeStore, url: str) -> None
 def test_a_place_that_cannot_be_written(store: FakeStore, wrong: str, kind: type[AblateError]) -> None:
     with pytest.raises(kind, match="Optuna cannot write there") as refused:
         export_optuna(store, "a_study", wrong)
-    assert refused.value.where == wrong
-    assert (refused.value.remedy is not None) == ("pysqlcipher" in wrong), "its driver is not installed"
-    assert (refused.value.expected is not None) == (kind is ArgumentError), "only an argument is the user's mistake"
+    where, expected, got, remedy = facts_of(refused.value)
+    assert (where, (got or "\n").splitlines()) == (wrong, [got])
+    installs = "Install the driver of this database, or name a file: sqlite:///optuna.db."
+    assert remedy == (installs if "pysqlcipher" in wrong else None), "its driver is not installed"
+    mistaken = "the URL of a database, such as sqlite:///optuna.db" if kind is ArgumentError else None
+    assert expected == mistaken, "only an argument is the user's mistake"
 
 
 def test_a_new_choice_is_refused_before_anything_is_written(store: FakeStore, url: str) -> None:
@@ -180,33 +221,42 @@ def test_a_new_choice_is_refused_before_anything_is_written(store: FakeStore, ur
     variants = (*store.record.variants, deeper)
     planned = (*store.record.planned, PlannedTrial("d/0", "d", 0))
     store.record = replace(store.record, space={**SPACE, "switches": switches}, variants=variants, planned=planned)
+    store.add("c", 1, {"val_loss": 1.0})
     store.add("d", 0, {"val_loss": 1.0})
-    assert export_optuna(store, "a_study", url) == (1, 4)
-    assert read(url)["d/0"].params["model.depth"] == 8
+    assert export_optuna(store, "a_study", url) == (2, 4)
+    depths = {key: trial.distributions.get("model.depth") for key, trial in read(url).items()}
+    assert (depths["c/1"], depths["d/0"]) == (IntDistribution(2, 4), IntDistribution(2, 8))
     scaled = replace(deeper, name="e", settings={"skip": "scaled", "norm": "rms"})
     planned = (*planned, PlannedTrial("e/0", "e", 0))
     store.record = replace(store.record, variants=(*variants, scaled), planned=planned)
     store.add("e", 0, {"val_loss": 1.0})
     store.add("b", 0, {"val_loss": 1.0})
-    with pytest.raises(
-        StoreError, match=r"choices of `skip` have changed .*; expected kept, removed; got scaled"
-    ) as no:
+    with pytest.raises(StoreError, match=r"choices of `skip` have changed") as no:
         export_optuna(store, "a_study", url)
-    assert "Name another file" in str(no.value)
-    assert len(read(url)) == 5
-    assert export_optuna(store, "a_study", url.replace("optuna.db", "other.db")) == (7, 0)
+    remedy = "Name another file with --optuna, which then takes all trials; this one keeps those it has."
+    assert facts_of(no.value) == (url, "kept, removed", "scaled", remedy)
+    assert len(read(url)) == 6
+    assert export_optuna(store, "a_study", url.replace("optuna.db", "other.db")) == (8, 0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(RuntimeError, "Optuna refuses these trials"), (ValueError, "Optuna refuses these trials"),
+     (optuna.exceptions.StorageInternalError, "Optuna cannot write there")],
+)  # fmt: skip
 def test_what_optuna_says_of_its_own_tables_is_no_mistake_in_an_argument(
-    store: FakeStore, url: str, monkeypatch: pytest.MonkeyPatch
+    store: FakeStore, url: str, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], said: str
 ) -> None:
     def refuse(*_: object) -> None:
-        raise RuntimeError("The runtime optuna version 1 is no longer compatible with the table schema.")
+        raise kind("The version is no longer compatible.\nUpgrade.")
 
     monkeypatch.setattr(optuna.storages._rdb.storage._VersionManager, "check_table_schema_compatibility", refuse)
-    with pytest.raises(StoreError, match="no longer compatible") as refused:
+    with pytest.raises(StoreError, match=said) as refused:
         export_optuna(store, "a_study", url)
-    assert refused.value.expected is None
+    remedy = "The store of ablate is unharmed; another file, named with --optuna, takes all trials."
+    unharmed = None if "write" in said else remedy
+    assert facts_of(refused.value) == (url, None, "The version is no longer compatible.", unharmed)
+    assert _first_line(kind()) == kind.__name__
 
 
 def test_the_storage_is_closed(store: FakeStore, url: str, tmp_path: Path) -> None:
@@ -221,6 +271,8 @@ def test_trials_of_a_dead_driver_and_unreadable_ones_are_left_out(store: FakeSto
     store.add("b", 0, state=TrialState.WAITING)
     store.trial_records["b/0"] = replace(store.trial_records["b/0"], finished_at=None)
     store.trial_records["a/1"] = unreadable_trial("a/1", "`metrics`: not a mapping")
+    for key, unknown in (("a/0", {"started_at": None}), ("b/1", {"finished_at": None})):
+        store.trial_records[key] = replace(store.trial_records[key], **unknown)  # type: ignore[arg-type]
     assert export_optuna(store, "a_study", url) == (4, 0)
     store.add("b", 0, {"val_loss": 2.0})
     assert export_optuna(store, "a_study", url) == (1, 4)
@@ -240,3 +292,27 @@ def test_a_searched_distribution_range_is_logarithmic_unless_the_baseline_lies_b
     assert (found.log, found.low) == (is_log, min([low, *named]))
     assert isinstance(found.low, int if low == 1 else float)
     assert not _searched_distribution({"low": low, "high": 9}, named).log  # type: ignore[attr-defined]
+
+
+def test_a_path_is_a_range_of_its_numbers_or_a_choice_of_its_values(store: FakeStore) -> None:
+    found: dict[tuple[Any, ...], Any] = {
+        (3, 1, 2): IntDistribution(1, 3),
+        (2.5, 1): FloatDistribution(1, 2.5),
+        (0.5, 0.25): FloatDistribution(0.25, 0.5),
+        (True,): CategoricalDistribution([False, True]),
+        ("b", "a"): CategoricalDistribution(["b", "a"]),
+        (None, 2): CategoricalDistribution([None, 2]),
+    }
+    for values, distribution in found.items():
+        assert _distributions(store.record, {f"{one}": {"path": one} for one in values})["path"] == distribution
+
+
+def test_values_are_written_as_optuna_takes_them(store: FakeStore) -> None:
+    for value in (None, True, 3, 0.5, "text"):
+        assert _scalar(value) is value
+    assert _scalar({"b": [1], "a": {"d": 2, "c": None}}) == '{"a": {"c": null, "d": 2}, "b": [1]}'
+    assert [len(_scalar(long)) for long in ("x" * 500, "x" * 501, ["x" * 501])] == [500] * 3
+    space = {"switches": {"lr": {"one": {}}}, "tune": {"grid": {"lr": [1, 2]}}}
+    variant = replace(store.record.variants[0], settings={"lr": "one"}, spec={"lr": 1})
+    record = replace(store.record, space=space, variants=(variant,))
+    assert _parameters(record, variant) == {"lr": "one", "lr (path)": 1}, "a path that is called as a switch is"
