@@ -146,7 +146,7 @@ def has_own_schedule(variant: VariantRecord, baseline: VariantRecord) -> bool:
 def _rate_agrees(training: Mapping[str, Any] | None) -> bool | None:
     if not training or "steps" not in training:
         return None
-    schedule = training.get("schedule") or {"kind": ScheduleSpec.default_kind}
+    schedule = training.get("schedule") or {}
     try:
         return _agrees(json.dumps(schedule), int(training["steps"]))
     except ValidationError:  # a schedule of a plugin that is not loaded
