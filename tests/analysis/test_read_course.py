@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ import pytest
 from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, VariantRow, read_study
-from ablate.analysis.course import comparable_before_end, course_cell, course_limits, course_sentences
+from ablate.analysis.course import comparable_before_end, course_cell, course_limits
 from ablate.analysis.findings import read_findings
-from ablate.analysis.rows import JudgingRule
 from ablate.render.as_json import study_json
 from ablate.render.document import ablation_table
 from ablate.render.formats import render_report
@@ -166,50 +164,6 @@ def test_with_a_decaying_rate_earlier_points_are_not_shorter_trainings(
 ) -> None:
     variants = [VariantRecord("v", "h", {}, {"training": training}, 1) for training in trainings]
     assert comparable_before_end(*variants) is comparable
-
-
-def test_what_is_said_of_differences_that_move() -> None:
-    def row(name: str, word: str, moved: float, end: float, **others: Any) -> Any:
-        course = SimpleNamespace(word=word, movement=SimpleNamespace(difference=moved), end=end)
-        course.own_schedule, course.comparable = others.get("own", False), others.get("comparable", True)
-        return SimpleNamespace(name=name, course=course, provisional=lambda margin: margin in others.get("margins", ()))
-
-    rows = [
-        row("settled", "settled", 0.01, 0.2, own=True, comparable=False),
-        SimpleNamespace(name="none", course=None, provisional=lambda margin: False),
-        row("losing", "shrinking", 0.3, 0.001),
-        row("a", "growing", 0.055, 0.2, own=True, margins=[0.02]),
-        row("b", "growing", 0.1, 0.3, own=True, margins=[0.02]),
-        row("ahead", "growing", -0.1, -0.3),
-        row("catching", "shrinking", -0.1, 0.2, comparable=None),
-        row("overtaken", "crossing", 0.2, 0.1),
-        row("overtaking", "crossing", -0.2, -0.1, comparable=False),
-    ]
-    rule = JudgingRule("val_loss", "minimize", 0.02, None, "seed", "steps", adds_seeds=True)
-    moved = "in the last third of training, where the difference of val_loss moved:"
-    assert [*course_sentences(rows, rule, advise=False)] == [
-        f"From ahead to behind {moved} overtaken (by +0.2 to +0.1).",
-        f"From behind to ahead {moved} overtaking (by -0.2 to -0.1).",
-        f"Falling further behind {moved} a (by +0.055 to +0.2); b (by +0.1 to +0.3).",
-        f"Catching up {moved} catching (by -0.1 to +0.2).",
-        f"Further ahead {moved} ahead (by -0.1 to -0.3).",
-        f"Losing their lead {moved} losing (by +0.3 to +0.001).",
-        "The learning rate of a and b follows another schedule than the baseline's, so part of this movement comes "
-        "from the schedules and ends with them.",
-        "Provisional for longer training: the verdicts on a and b, whose differences still changed by more than the "
-        "margin 0.02 over the last third.",
-        "Before the end the learning rate had not decayed, so earlier points do not show where shorter training runs "
-        "would end.",
-    ]
-    assert [one.partition(" in the")[0] for one in course_sentences(rows[2:4], rule, advise=True)] == [
-        "Falling further behind",
-        "Losing their lead",
-        "The learning rate of a follows another schedule than the baseline's, so part of this movement comes from the "
-        "schedules and ends with them.",
-        "Provisional for longer training: the verdict on a, whose difference still changed by more than the margin "
-        "0.02 over the last third. To see whether it holds, set `budgets: [1, 2, 4]`",
-    ]
-    assert [*course_sentences(rows[:2], rule, advise=True)] == []
 
 
 def test_a_course_has_the_seeds_with_evaluations_on_both_sides_and_at_least_two() -> None:
