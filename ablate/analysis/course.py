@@ -20,8 +20,8 @@ from ablate.analysis.runs import Curve, VariantRuns
 from ablate.analysis.times import first_at, losses_of
 from ablate.metrics import CURVE_METRIC
 from ablate.spec.schedule import ScheduleSpec
-from ablate.stats import Allowance, PairedDifference, over_looks
-from ablate.stats.trend import MOVING, CourseWord, course_word, fit_non_increasing, movements
+from ablate.stats import Allowance, over_looks
+from ablate.stats.trend import MOVING, course_word, fit_non_increasing, movements
 from ablate.store.records import VariantRecord
 
 
@@ -100,9 +100,8 @@ def course_of(
     gaps = {
         seed: versus(share(lines[ours]), share(lines[theirs]))
         for seed, (ours, theirs) in pairs.items()
-        if {ours, theirs} <= lines.keys()
+        if ours in lines and theirs in lines
     }
-    gaps = {seed: gap for seed, gap in gaps.items() if gap.steps}
     shared = sorted(set.intersection(*(set(gap.steps) for gap in gaps.values()))) if gaps else []
     at = {seed: _kept(gap, shared) for seed, gap in gaps.items()}
     movement = movements([float(step) for step in shared], at)
@@ -147,7 +146,7 @@ def has_own_schedule(variant: VariantRecord, baseline: VariantRecord) -> bool:
 def _rate_agrees(training: Mapping[str, Any] | None) -> bool | None:
     if not training or "steps" not in training:
         return None
-    schedule = training.get("schedule") or {"kind": ScheduleSpec.default_kind}
+    schedule = training.get("schedule") or {}
     try:
         return _agrees(json.dumps(schedule), int(training["steps"]))
     except ValidationError:  # a schedule of a plugin that is not loaded
@@ -179,7 +178,7 @@ def course_sentences(rows: Sequence[VariantRow], rule: JudgingRule, *, advise: b
         ("shrinking", False, "Losing their lead"),
     ):
         named = [
-            f"{row.name} (by {_with_sign(course.movement)} to {_signed_number(course.end)})"
+            f"{row.name} (by {_signed_number(_moved(course))} to {_signed_number(course.end)})"
             for row, course in moving
             if course.word == word and (rule.sign * _side(course) > 0) == worse
         ]
@@ -210,11 +209,13 @@ def course_sentences(rows: Sequence[VariantRow], rule: JudgingRule, *, advise: b
 
 def _side(course: Course) -> float:
     """The difference whose sign says who was ahead: that before the movement if it shrank, else that at the end."""
-    return course.end - (course.movement.difference or 0.0) if course.word == "shrinking" else course.end
+    return course.end - _moved(course) if course.word == "shrinking" else course.end
 
 
-def _with_sign(movement: PairedDifference) -> str:
-    return _signed_number(movement.difference or 0.0)
+def _moved(course: Course) -> float:
+    """By how much the difference moved over the last third; a course has at least two seeds."""
+    assert course.movement.difference is not None
+    return course.movement.difference
 
 
 def _signed_number(value: float) -> str:
@@ -238,7 +239,6 @@ def course_limits(courses: Sequence[Course], margin: float) -> tuple[float, floa
 
 def course_cell(course: Course | None) -> str:
     """The word of a course with what the difference moved by over the last third; a hyphen if there is none."""
-    if course is None or course.movement.difference is None:
+    if course is None:
         return "-"
-    word: CourseWord = course.word
-    return word if word in ("settled", "unclear") else f"{word} {_with_sign(course.movement)}"
+    return f"{course.word} {_signed_number(_moved(course))}" if course.word in MOVING else course.word

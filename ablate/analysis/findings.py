@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -40,7 +40,7 @@ class TrainingCost:
     flops: float | None
 
     @classmethod
-    def of(cls, trials: Iterable[TrialRecord], *, counted: bool = True) -> Self:
+    def of(cls, trials: Iterable[TrialRecord], *, counted: bool) -> Self:
         """The sum over trials.
 
         Args:
@@ -98,7 +98,7 @@ class Findings:
     cost_of: Mapping[str, TrainingCost]
     environments: tuple[Environment, ...]
     data: tuple[str, ...]
-    fresh: Mapping[str, VariantRuns] = field(default_factory=dict)
+    fresh: Mapping[str, VariantRuns]
 
     @property
     def importances(self) -> StudyImportances | None:

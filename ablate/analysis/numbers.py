@@ -94,9 +94,8 @@ def count(value: int | None) -> str:
         return MISSING
     scaled, letter = float(value), ""
     for larger in ("k", "M", "B", "T"):
-        if abs(scaled) < 999.5:
-            break
-        scaled, letter = scaled / 1000, larger
+        if abs(scaled) >= 999.5:
+            scaled, letter = scaled / 1000, larger
     if not letter:
         return str(value)
     return f"{scaled:#.3g}".rstrip(".") + letter
@@ -154,7 +153,7 @@ def duration(seconds: float | None) -> str:
 
 def about(seconds: float) -> str:
     """A duration that is estimated, in whole minutes from one on: about 18 min."""
-    return f"about {round(seconds / 60)} min" if 60 <= round(seconds) < 3570 else f"about {duration(seconds)}"
+    return f"about {round(seconds / 60)} min" if 60 <= round(seconds) < 3600 else f"about {duration(seconds)}"
 
 
 def scaled(number: float) -> str:

@@ -54,8 +54,7 @@ def search_words(record: StudyRecord) -> str:
 def best_confirmed(report: StudyReport, answer: Answer) -> str | None:
     """The variant of a search that fresh seeds judge the best; None without fresh seeds that have ended."""
     confirmed = {row.name for row in report.variants if row.confirmed}
-    rows = [row.variant for group in answer.groups for row in group.rows if row.variant in confirmed]
-    return rows[0] if rows else None
+    return next((row.variant for group in answer.groups for row in group.rows if row.variant in confirmed), None)
 
 
 def fresh_values(
@@ -106,7 +105,8 @@ def what_best_has(report: StudyReport, answer: Answer) -> str:
     if factors.switches:
         own, other = kinds[best], kinds[base]
         said.append(f"both have {own}" if own == other else f"the chosen one has {own}, the baseline {other}")
-    return "".join(f"{one[0].upper()}{one[1:]}." for one in ["; ".join(said)] if one)
+    text = "; ".join(said)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def seed_pairs(first: Mapping[int, float], second: Mapping[int, float]) -> dict[str, tuple[float, float]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ablate.analysis.numbers import listed, plural
+from ablate.analysis.numbers import listed
 from ablate.analysis.rows import JudgingRule
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.warnings import WHICH, StudyWarning
@@ -104,22 +104,20 @@ def standing_of(
     trivial: Sequence[TrivialBaseline],
     direction: Direction,
     schedule: SeedPlan | None,
-) -> Standing | None:
-    """How a variant with these values, one for each seed, compares with trivial baselines; None without either.
+) -> Standing:
+    """How a variant with these values, one for each seed, compares with trivial baselines.
 
     It is compared by the one-sided 95 % bound of its mean. Values that are all the same have no bound; there the value
     itself counts, as an accuracy of 1 at every seed is not an accident.
     """
-    if not values or not trivial:
-        return None
     ahead, better = {}, set()
     for baseline in trivial:
         gains = [baseline.value - value if direction == "minimize" else value - baseline.value for value in values]
         if math.fsum(gains) > 0:
             better.add(baseline.name)
         lows = [bound.low for bound in bounds(gains, schedule)]
-        if not lows and len(gains) >= LEAST_PAIRS and summarise(gains).is_flat:
-            lows = [min(gains)]
+        if not lows and summarise(gains).is_flat:
+            lows = gains
         if (low := max(lows, default=0.0)) > 0:
             ahead[baseline.name] = low
     return Standing(name, math.fsum(values) / len(values), ahead, frozenset(better), len(values), tuple(trivial))
@@ -134,11 +132,11 @@ def standings_of(runs: Mapping[str, VariantRuns], rule: JudgingRule) -> list[Sta
     standings = []
     for name, run in runs.items():
         trivial = _of_task(run, rule)
-        if trivial and not run.diverged and not run.pruned:
-            values = [*run.values(trivial[0].metric).values()]
+        values = [*run.values(trivial[0].metric).values()] if trivial else []
+        if values and not run.diverged and not run.pruned:
             direction = rule.direction if trivial[0].metric == rule.metric else "minimize"
             standings.append(standing_of(name, values, trivial, direction, rule.schedule))
-    return [standing for standing in standings if standing is not None]
+    return standings
 
 
 def _of_task(run: VariantRuns, rule: JudgingRule) -> tuple[TrivialBaseline, ...]:
@@ -161,12 +159,14 @@ def measured_otherwise(
     other = {name: (ours, theirs) for name, (ours, theirs) in pairs.items() if ours and theirs and ours != theirs}
     if not other:
         return
-    (first, *_), theirs = next(iter(other.values()))
-    before = next((rule.value for rule in theirs if rule.name == first.name), theirs[0].value)
-    text = (
-        f"{WHICH}: {first.metric} is measured on another task ({with_article(first)} has {first.value:.4g} there, "
-        f"{before:.4g} on the baseline's)"
+    ours, theirs = next(iter(other.values()))
+    known = (
+        f" ({with_article(there)} has {there.value:.4g} there, {here.value:.4g} on the baseline's)"
+        for there in ours
+        for here in theirs
+        if there.name == here.name and there != here
     )
+    text = f"{WHICH}: {ours[0].metric} is measured on another task{next(known, '')}"
     yield StudyWarning("other task", "weak", text, variants=tuple(other))
 
 
@@ -272,11 +272,10 @@ def trivial_sentences(standings: Sequence[Standing]) -> Iterator[str]:
     best = all(standing.trivial[0].name == name for standing in ahead)
     what = "the best trivial baseline, " if best else "the trivial baseline "
     if len(ahead) < len(standings):
-        who = f"The other {plural(len(ahead), 'model')} {'beats' if len(ahead) == 1 else 'beat'} {name}"
+        who = f"The other {'model beats' if len(ahead) == 1 else f'{len(ahead)} models beat'} {name}"
     else:
-        many = {2: "Both"}.get(len(ahead), f"All {len(ahead)}")
-        models = "The model beats" if len(ahead) == 1 else f"{many} models beat"
-        of = f"({baseline.metric} {baseline.value:.4g})" if len(values) == 1 else "of its task"
+        models = {1: "The model beats", 2: "Both models beat"}.get(len(ahead), f"All {len(ahead)} models beat")
+        of = f"({baseline.metric} {baseline.value:.4g})" if len(values) == 1 else "of their tasks"
         who = f"{models} {what}{name} {of},"
     each = "" if len(ahead) == 1 else " for each"
     least = at_least(min(standing.ahead[name] for standing in ahead), 0.0)

@@ -17,8 +17,9 @@ from ablate.analysis.answer_rows import _with_letters, lost_its_pairs, withheld_
 from ablate.analysis.calibration import read_calibration
 from ablate.analysis.effects import StudyImportances
 from ablate.analysis.fairness import Tuned, Tuning
+from ablate.analysis.findings import read_findings
 from ablate.analysis.next_steps import next_steps
-from ablate.analysis.search import what_best_has
+from ablate.analysis.search import fresh_values, kinds_of, seed_pairs, what_best_has, which_seeds
 from ablate.analysis.study import read_study
 from ablate.analysis.warnings import tuning_edges
 from ablate.errors import NotFoundError
@@ -56,14 +57,38 @@ def test_a_search_says_which_point_was_best() -> None:
     assert best[0].endswith("estimate optimistic; train it with fresh seeds before you rely on the number.")
 
 
-@pytest.mark.parametrize("confirm", [0, 3])
-def test_what_the_confirmed_best_point_has_is_said_beside_the_baseline(confirm: int) -> None:
-    design = {"kind": "search", "sampler": "random", "points": 6, "seeds": 2, "confirm": confirm}
-    made = run(design, on_off("a", "b"), lambda settings, _: 3.0 - 0.5 * (settings["a"] == "off"), noise=0.001)
-    report = read_study(made, "a_study")
-    said = what_best_has(report, answer_of(report))
-    assert bool(said) == bool(confirm)
-    assert re.fullmatch("(The chosen one has a off.*, the baseline a on.+\\.)?", said)
+@pytest.mark.parametrize(("seeds", "confirm"), [(1, 3), (2, 2), (2, 0)])
+def test_what_the_confirmed_best_point_has_is_said_beside_the_baseline(seeds: int, confirm: int) -> None:
+    design = {"kind": "search", "sampler": "random", "points": 6, "seeds": seeds, "confirm": confirm}
+    landscape = {"a": -0.5, "b": 0.2}
+    made = run(design, on_off(*landscape), lambda settings, _: 3.0 + sum(
+        landscape[name] for name, setting in settings.items() if setting == "off"), noise=0.001)  # fmt: skip
+    found = read_findings(made, "a_study")
+    report, answer = found.report, answer_of(found.report)
+    assert kinds_of(report.record)["a=off"] == "a off, b on"
+    said, drawn = what_best_has(report, answer), which_seeds(report, answer, found.runs, found.fresh)
+    fresh = fresh_values(report, answer, found.fresh)
+    if not confirm:
+        assert (said, drawn, fresh) == ("", "", {})
+        return
+    assert said == "The chosen one has a off, b on, the baseline a on, b on."
+    values = {key: trial.metrics["val_loss"] for key, trial in made.trial_records.items()}
+    assert fresh == {
+        name: (f"{called}, {confirm} fresh seeds", [values[f"{name}/{3000 + seed}"] for seed in range(confirm)])
+        for name, called in (("baseline", "baseline"), ("a=off", "chosen"))
+    }
+    plain, best = (statistics.fmean(values[f"{name}/{seed}"] for seed in range(seeds)) for name in ("baseline", "a=off"))
+    which, flatters = ("seed 0", "flatters") if seeds == 1 else ("seeds 0 and 1", "flatter")
+    assert drawn == (
+        f"Drawn: {which}, which chose the best point and so {flatters} it ({best:.3f}, the baseline {plain:.3f}). "
+        f"The answer rests on {confirm} fresh seeds alone."
+    )
+
+
+def test_two_sides_are_shown_at_the_seeds_that_both_have_and_by_their_means() -> None:
+    pairs = seed_pairs({9: 1.0, 2: 2.0, 8: 9.0}, {2: 3.0, 9: 4.0, 1: 5.0})
+    assert [*pairs.items()] == [("seed 2", (2.0, 3.0)), ("seed 9", (1.0, 4.0)), ("mean", (1.5, 3.5))]
+    assert seed_pairs({0: 1.0}, {1: 1.0}) == {}
 
 
 def test_a_search_by_several_objectives_names_no_best_point() -> None:

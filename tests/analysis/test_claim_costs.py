@@ -11,8 +11,9 @@ from scipy import stats
 
 from ablate.analysis import read_study
 from ablate.analysis.claims import ClaimVerdict
-from ablate.analysis.times import costs_by_round
+from ablate.analysis.times import costs_by_round, rates_by_seed, relative_speed, seconds_at
 from ablate.metrics import CACHE
+from ablate.stats import Interval
 from ablate.store.records import InferenceCost, SpeedTiming, TrialState
 
 
@@ -86,13 +87,20 @@ def test_speed_is_better_when_larger_and_judged_by_paired_seeds() -> None:
 
 def test_costs_of_a_timing_are_those_of_each_side_in_each_round() -> None:
     """What is counted needs no correction for the load of the machine."""
-    timing = SpeedTiming("baseline", (2.0, 6.0), (1.0, 4.0), "cpu", (InferenceCost(CACHE, (7.0,), (9.0,)),))
-    found = costs_by_round({"small": timing}, "baseline")
+    small = SpeedTiming("baseline", (2.0, 6.0), (1.0, 4.0), "cpu", (InferenceCost(CACHE, (7.0,), (9.0,)),))
+    large = SpeedTiming("baseline", (1.0, 2.0, 3.0), (2.0, 4.0, 0.5), "cpu")
+    found = costs_by_round({"small": small, "large": large}, "baseline")
+    assert found.keys() == {CACHE, "tokens_per_second"}
     assert found[CACHE] == {"small": {0: 7.0}, "baseline": {0: 9.0}}
-    speeds = found["tokens_per_second"]
-    assert {number: rate / speeds["baseline"][number] for number, rate in speeds["small"].items()} == pytest.approx(
-        {0: 2.0, 1: 1.5}
-    )
+    rates, mean = found["tokens_per_second"], 16 ** (1 / 5)  # the geometric mean of 1, 4, 2, 4 and 0.5
+    assert rates["small"] == pytest.approx({0: 2.0 * mean, 1: 1.5 * mean})
+    assert rates["large"] == pytest.approx({0: 0.5 * mean, 1: 0.5 * mean, 2: 6.0 * mean})
+    assert rates["baseline"] == pytest.approx(dict.fromkeys(range(3), mean))
+    assert relative_speed(rates["baseline"], rates["baseline"]) == Interval(1.0, 1.0, 1.0, 3)
+    assert relative_speed({}, {0: 1.0}) is None
+    assert relative_speed({0: 2.0}, {0: 1.0}) == Interval(pytest.approx(2.0), None, None, 1)
+    assert seconds_at((0.0, 10.0), {0: 4.0, 1: 1.0}) == pytest.approx((0.0, 5.0))
+    assert rates_by_seed({2: 4.0, 0: 1.0, 1: 3.0}, [9, 7]) == pytest.approx({9: 2.0, 7: 3.0})
 
 
 def test_a_loss_that_diverged_says_nothing_of_speed() -> None:

@@ -12,9 +12,9 @@ import pytest
 from fake_store import fake_store
 from scipy import stats
 
-from ablate.analysis.diff import Comparison, Side, environment_differences, read_comparison
+from ablate.analysis.diff import Comparison, Difference, Side, differences, environment_differences, read_comparison
 from ablate.errors import NotFoundError
-from ablate.store.records import Environment, TrialState
+from ablate.store.records import Environment, JudgedRuns, TrialState
 
 LOSSES = {"one": {6: 2.0, 7: 2.5, 8: 3.5, 9: 4.0}, "two": {8: 3.0, 9: 4.5, 7: 2.75, 5: 9.0}}
 
@@ -70,6 +70,35 @@ def test_a_side_that_ran_in_two_places_has_a_list_of_what_differs_there() -> Non
     there = replace(here, versions={"python": "3.12"}, command="ablate resume a")
     (found,) = environment_differences([here, here], [there, here])
     assert (found.path, found.values) == ("versions.python", {0: "3.11", 1: ["3.11", "3.12"]})
+
+
+def test_a_path_that_is_missing_equals_one_that_is_null() -> None:
+    found = differences({"a": 1, "b": {"c": None}, "e": 0}, {"d": 2, "a": 1, "e": 0}, {"a": 3, "e": 0})
+    assert found == (Difference("a", {0: 1, 1: 1, 2: 3}), Difference("d", {1: 2}))
+
+
+def test_judged_sides_are_paired_by_what_their_seeds_stand_for() -> None:
+    made = fake_store({name: ({}, 10) for name in ("baseline", "one", "two")}, 2)
+    for name in ("baseline", "one", "two"):
+        made.add(name, 1, {"val_loss": 1.0})
+    units = {0: "arc", 1: "boolq"}
+    for judged, paired in ((None, ["one", "two"]), ({"one"}, ["one"]), (set(), [])):
+        runs = None if judged is None else JudgedRuns("task", frozenset(judged), "2 tasks", units=units)
+        made.record = replace(made.record, judged=runs)
+        pairs = {name: read_comparison(made, ["a_study/baseline", f"a_study/{name}"]) for name in ("one", "two")}  # type: ignore[arg-type]
+        assert [name for name, found in pairs.items() if found.is_paired] == paired
+        for name, found in pairs.items():
+            trials = {1: made.trial_records[f"{name}/1"]}
+            assert found.sides[1] == Side(
+                f"a_study/{name}",
+                "variant",
+                {},
+                variant=name,
+                parameters=10,
+                trials=trials,
+                is_paired=name in paired,
+                units={} if judged is None else units,
+            )
 
 
 @pytest.mark.parametrize("paired", [True, False])

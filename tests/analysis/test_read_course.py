@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, VariantRow, read_study
-from ablate.analysis.course import course_cell, course_limits
+from ablate.analysis.course import comparable_before_end, course_cell, course_limits
 from ablate.analysis.findings import read_findings
 from ablate.render.as_json import study_json
 from ablate.render.document import ablation_table
@@ -19,7 +20,7 @@ from ablate.render.formats import render_report
 from ablate.render.formats.data import table_rows
 from ablate.stats.bounds import bounds
 from ablate.stats.verdict import decision
-from ablate.store.records import TrialState
+from ablate.store.records import TrialState, VariantRecord
 
 STEPS = [100 * n for n in range(1, 13)]
 
@@ -105,9 +106,10 @@ def test_a_drawing_of_courses_shows_their_second_halves_whole() -> None:
     _, row = read(studied(lambda step: 0.5 if step < 600 else -0.0002 * step))
     assert row.course is not None
     drawn = [end for point in row.course.points[6:] for end in (point.low, point.high) if end is not None]
-    low, high = course_limits([row.course], 0.02)
-    assert low < min(drawn) < -0.23
-    assert 0.03 < high < 0.1, "one and a half margins, and not the early differences"
+    assert min(drawn) < -0.23
+    assert max(drawn) < 0.03, "one and a half margins, and not the early differences"
+    room = 0.06 * (0.03 - min(drawn))
+    assert course_limits([row.course], 0.02) == pytest.approx((min(drawn) - room, 0.03 + room))
     low, high = course_limits([], 0.02)
     assert (low, high) == pytest.approx((-0.06 * 0.03, 1.06 * 0.03)), "nothing is drawn but the margin"
 
@@ -138,26 +140,41 @@ def test_every_format_shows_the_course() -> None:
         assert "Provisional for longer" in " ".join(written.replace("\\allowbreak{}", "").split())
 
 
-@pytest.mark.parametrize(
-    ("schedule", "comparable"),
-    [
-        ({"kind": "constant"}, True),
-        ({"kind": "inverse_sqrt", "warmup_steps": 40}, True),
-        ({"kind": "linear"}, False),
-        ({}, False),
-        ({"kind": "cosine"}, False),
-        ({"kind": "warmup_stable_decay", "decay": 0.2}, False),
-        ({"kind": "of a plugin that is not here"}, None),
-    ],
-)
-def test_with_a_decaying_rate_earlier_points_are_not_shorter_trainings(schedule: dict, comparable: bool | None) -> None:  # type: ignore[type-arg]
-    made = studied(lambda step: 0.0002 * step)
-    spec = {"training": {"steps": 1200, "schedule": schedule}}
-    made.record = replace(made.record, variants=tuple(replace(one, spec=spec) for one in made.record.variants))
-    report, row = read(made)
-    assert row.course is not None
-    assert row.course.comparable is comparable
-    assert any("had not decayed" in one for one in report.answer.sentences) == (comparable is False)
+NO_WARMUP = {"kind": "linear", "warmup": 0}
+TRAININGS: dict[str, tuple[list[dict[str, Any]], bool | None]] = {
+    "constant": ([{"steps": 1200, "schedule": {"kind": "constant"}}], True),
+    "a decay that needs no length": ([{"steps": 1200, "schedule": {"kind": "inverse_sqrt", "warmup_steps": 40}}], True),
+    "linear": ([{"steps": 1200, "schedule": {"kind": "linear"}}], False),
+    "linear, by default": ([{"steps": 1200, "schedule": {}}], False),
+    "linear, to 0.75: 0.8335 at two thirds": ([{"steps": 1199, "schedule": {**NO_WARMUP, "floor": 0.75}}], True),
+    "linear, to 0.74: 0.8269 at two thirds": ([{"steps": 1199, "schedule": {**NO_WARMUP, "floor": 0.74}}], False),
+    "linear, of one step": ([{"steps": 1, "schedule": NO_WARMUP}], True),
+    "cosine": ([{"steps": 1200, "schedule": {"kind": "cosine"}}], False),
+    "late decay": ([{"steps": 1200, "schedule": {"kind": "warmup_stable_decay", "decay": 0.2}}], False),
+    "one of two decays": ([{"steps": 9, "schedule": {"kind": "constant"}}, {"steps": 9}], False),
+    "a plugin that is not here": ([{"steps": 9, "schedule": {"kind": "of mine"}}, {"steps": 9}], None),
+    "unknown": ([{}], None),
+    "of unknown length": ([{"schedule": {"kind": "constant"}}], None),
+}
+
+
+@pytest.mark.parametrize(("trainings", "comparable"), TRAININGS.values(), ids=TRAININGS)
+def test_with_a_decaying_rate_earlier_points_are_not_shorter_trainings(
+    trainings: list[dict[str, Any]], comparable: bool | None
+) -> None:
+    variants = [VariantRecord("v", "h", {}, {"training": training}, 1) for training in trainings]
+    assert comparable_before_end(*variants) is comparable
+
+
+def test_a_course_has_the_seeds_with_evaluations_on_both_sides_and_at_least_two() -> None:
+    for lost, n in ((("a=off/0", "baseline/2"), 3), (("a=off/0", "a=off/1", "baseline/2"), 2)):
+        made = studied(lambda step: 0.1)
+        for key in lost:
+            del made.curve_points[key]
+        course = read(made)[1].course
+        assert course is not None
+        assert {point.n for point in course.points} == {n}
+    assert read(studied(lambda step: 0.1, seeds=1))[1].course is None
 
 
 def test_no_course_without_evaluations_or_of_another_metric() -> None:

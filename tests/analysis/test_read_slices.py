@@ -85,9 +85,10 @@ def test_a_search_has_points_that_stand_alone() -> None:
     both = design | {"ranges": design["ranges"] | {"training.optimizer.lr": {"low": 1e-4, "high": 0.1, "log": True}}}
     assert linear_axes(replace(made.record, space={**made.record.space, "design": both})) == {"width"}
     assert set(SAMPLERS) == set(get_args(SamplerName))
-    of_switches, of_ranges = "b (on, off); a (on, off); ", "width (8 to 128)."
+    of_switches = "b (on, off); a (on, off); "
+    of_ranges = "width (8 to 128); learning rate (0.0001 to 0.1, logarithmic)."
     for sampler, among in (("random", f"chance from: {of_switches}"), ("cmaes", "CMA-ES from: "), ("other", "")):
-        record = replace(made.record, space={**made.record.space, "design": {**design, "sampler": sampler}})
+        record = replace(made.record, space={**made.record.space, "design": {**both, "sampler": sampler}})
         said = f"Up to 10 points with the baseline, proposed by {among}{of_ranges}" if among else ""
         assert search_words(record) == said, "CMA-ES samples no switches"
 

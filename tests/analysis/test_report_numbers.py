@@ -16,12 +16,14 @@ from rich.console import Console
 from ablate.analysis.findings import read_findings
 from ablate.analysis.numbers import (
     about,
+    bound_text,
     count,
     counted,
     decimals_for,
     duration,
     few,
     fixed,
+    fixed_beside,
     interval_words,
     listed,
     new_part,
@@ -54,7 +56,7 @@ WRITTEN: dict[Callable[[Any], Any], dict[Any, Any]] = {
     duration: {None: "-", 0: "0 s", 1e-9: "< 1 s", 0.5: "< 1 s", 0.51: "1 s", 59.4: "59 s", 59.6: "1 min 00 s",
                185: "3 min 05 s", 3599: "59 min 59 s", 3600: "1 h 00 min", 7629: "2 h 07 min",
                86_399: "23 h 59 min", 86_400: "1 d 0 h", 277_199: "3 d 4 h"},
-    about: {0.2: "about < 1 s", 59.4: "about 59 s", 59.6: "about 1 min", 1080: "about 18 min", 3569: "about 59 min",
+    about: {0.2: "about < 1 s", 59.4: "about 59 s", 59.6: "about 1 min", 1080: "about 18 min", 3599: "about 60 min",
             3600: "about 1 h 00 min"},
     counted: {(("failed", 3), ("pruned", 0), ("diverged", 1)): ["3 failed", "1 diverged"]},
     scaled: {-1500: "-1.5 k", 0: "0 ", 999.4: "999 ", 999.5: "1 k", 12.3e12: "12.3 T", 2e17: "200 P", 1e18: "1 E"},
@@ -65,7 +67,7 @@ WRITTEN: dict[Callable[[Any], Any], dict[Any, Any]] = {
     replaced: {("a → b", "a → c"): "a", ("a → b",): "", ("a → b", "c → b"): "", ("a", "b"): "", ("a → b", "a"): ""},
     new_part: {"ReLU → GELU": "GELU", "keys → normalised ones": "keys → normalised ones",
                "a → b → one": "a → b → one", "a → b → c": "c", "heads → those of 2": "heads → those of 2",
-               "no MLP": "no MLP"},
+               "no MLP": "no MLP", "ReLU → GELU + bias → none": "ReLU → GELU + bias → none"},
 }  # fmt: skip
 """Functions that write a number or names, and what they write: on both sides of each place where the form changes."""
 
@@ -82,6 +84,25 @@ def test_fixed() -> None:
     assert fixed(-0.00001, 3, sign=True) == "+0.000"
     assert fixed(0.1316, 3, sign=True) == "+0.132"
     assert fixed(12.7, 0) == "13"
+
+
+@pytest.mark.parametrize(
+    ("value", "margin", "text"),
+    [(0.25, 0.25, "+0.25"), (-0.25, 0.25, "-0.25"), (0.0, 0.25, "+0.0"), (0.249, 0.25, "+0.2"), (-0.01, 0.25, "-0.01"),
+     (0.5000002, 0.5, "+0.5000002"), (0.50000002, 0.5, "+0.5")],
+)  # fmt: skip
+def test_a_number_has_as_many_as_six_decimals_more_where_they_tell_it_from_a_margin(
+    value: float, margin: float, text: str
+) -> None:
+    assert fixed_beside(value, margin, 1) == text
+
+
+def test_a_bound_is_rounded_outward_and_never_onto_the_margin() -> None:
+    bounds = {0.0: "0", 0.1001: "+0.1001", -0.0999: "-0.0999", 0.333: "+0.33", -0.333: "-0.34"}
+    assert {bound: bound_text(bound, upper=False, margin=0.1) for bound in bounds} == {
+        bound: f"≥ {text}" for bound, text in bounds.items()
+    }
+    assert bound_text(0.333, upper=True, margin=0.1) == "≤ +0.34"
 
 
 @pytest.mark.parametrize(
