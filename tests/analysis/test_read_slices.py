@@ -26,8 +26,10 @@ from ablate.analysis.slices import (
     is_logarithmic,
     linear_axes,
     read_slices,
+    searches,
     varied_paths,
     varied_values,
+    varies,
 )
 from ablate.analysis.warnings import _rounded_up
 from ablate.analysis.why import why
@@ -149,6 +151,21 @@ def test_factors_are_the_switches_and_numbers_of_which_variants_have_several() -
     record = fake_store({f"v{at}": (of, 1) for at, of in enumerate(settings)}).record
     record = replace(record, space={"switches": {"depth": {"2": {}, "4": {}, "6": {}}, "kept": {"on": {}, "off": {}}}})
     assert factors_of(record) == Factors({"depth": ("2", "4", "6")}, {"x": (1.0, 8.0, 32.0)})
+
+
+@pytest.mark.parametrize(
+    ("design", "switches", "varied"),
+    [
+        ({"kind": "grid"}, "ab", True),
+        ({"kind": "grid"}, "a", False),
+        ({"kind": "leave_one_out"}, "ab", False),
+        ({"kind": "sweep", "path": "model.heads", "values": [1, 2]}, "a", True),
+    ],
+)
+def test_switches_that_are_crossed_and_numbers_vary(design: dict[str, Any], switches: str, varied: bool) -> None:
+    record = run(design, on_off(*switches), lambda settings, values: 1.0).record
+    assert (varies(record), searches(record)) == (varied, False)
+    assert searches(replace(record, traits=replace(record.traits, plans_points=False)))
 
 
 @pytest.mark.parametrize(
