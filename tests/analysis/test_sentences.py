@@ -128,8 +128,11 @@ def test_the_schedule_that_is_advised_is_the_longest_that_some_comparison_needs(
 def test_too_few_pairs_are_explained_by_the_trials_that_were_lost(
     of_baseline: dict[str, tuple[int, ...]], own: dict[str, tuple[int, ...]], unit: str, said: str
 ) -> None:
+    def trials(seeds: tuple[int, ...]) -> list[Any]:
+        return [SimpleNamespace(seed=seed, reason=f"at {seed}\nTraceback") for seed in seeds]
+
+    known: dict[str, tuple[int, ...]] = {"diverged": (), "failed": ()}
     baseline, other = (
-        row(None, None, **{how: [SimpleNamespace(seed=seed, reason=f"at {seed}\nTraceback") for seed in lost.get(how, ())]
-                           for how in ("diverged", "failed")}) for lost in (of_baseline, own)
-    )  # fmt: skip
+        row(None, None, **{how: trials(seeds) for how, seeds in (known | lost).items()}) for lost in (of_baseline, own)
+    )
     assert _why_few(other, baseline, 2, unit) == said
