@@ -11,28 +11,21 @@ import pytest
 from fake_store import FakeStore, fake_store
 
 from ablate.analysis.fairness import MatchedBudgets, Tuned, Tuning
-from ablate.analysis.runs import Failure, VariantRuns, read_runs
+from ablate.analysis.runs import VariantRuns, read_runs
 from ablate.analysis.warnings import (
     WHICH,
     StudyWarning,
-    assumption,
-    changes_after_results,
     draw_noise,
-    limits_of_table,
-    lost_trials,
     missing_trials,
     selected_variants,
     support,
     target_limits,
     timed_apart,
-    trust_lines,
     validation_draw,
 )
 from ablate.roles import TrialRole
 from ablate.spec.suite import on_data
-from ablate.stats import Tails, Verdict
-from ablate.stats.bounds import Bounds
-from ablate.store.records import JudgedRuns, PlannedTrial, TrialState
+from ablate.store.records import PlannedTrial, TrialState
 
 RECORD = fake_store({"baseline": ({}, 10), "a": ({}, 10), "b": ({}, 10)}).record
 STEPS = MatchedBudgets("steps", None, {})
@@ -43,8 +36,7 @@ def weak(key: Any, text: str, full: str = "", *variants: str) -> StudyWarning:
 
 
 def row(name: str, **facts: Any) -> Any:
-    defaults = {"diverged": (), "planned": (0, 1, 2), "finished": (0, 1, 2), "unreached": 0, "chosen": False}
-    return SimpleNamespace(name=name, **defaults | facts)
+    return SimpleNamespace(name=name, **{"finished": (0, 1, 2), "unreached": 0, "chosen": False} | facts)
 
 
 def counts(finished: int = 0, waiting: int = 0, running: int = 0) -> dict[TrialState, int]:
@@ -53,9 +45,7 @@ def counts(finished: int = 0, waiting: int = 0, running: int = 0) -> dict[TrialS
 
 
 def tuned(**values: Any) -> Tuning:
-    return Tuning(
-        {"training.optimizer.lr": [1, 2]}, (1000,), {name: Tuned(one, (), ()) for name, one in values.items()}
-    )
+    return Tuning({"training.optimizer.lr": [1, 2]}, (), {name: Tuned(one, (), ()) for name, one in values.items()})
 
 
 @pytest.mark.parametrize(
@@ -88,17 +78,6 @@ def test_a_target_is_weak_where_counting_reaches_it_and_where_runs_do_not(
     assert both == weak("target", f"3 of 6 {text}", f"Censored: 1 of 3 runs of a, 2 of 3 runs of b {end}", "a", "b")
 
 
-def test_lines_of_trust_begin_with_the_evidence_and_then_with_the_most_serious() -> None:
-    lines = [
-        StudyWarning("table", "ok", "table"), weak("missing", ""), weak("draw", "draw"), weak("selected", "selected"),
-        StudyWarning("unlearnt", "void", "all", replaces_headline=True), StudyWarning("beaten", "void", "some"),
-        weak("evidence", "evidence"),
-    ]  # fmt: skip
-    said = trust_lines(lines)
-    assert [line.text for line in said] == ["evidence", "all", "some", "selected", "draw", "table"]
-    assert [line.word for line in said] == ["weak", "void", "except", "weak", "weak", "ok"]
-
-
 @pytest.mark.parametrize(
     ("facts", "level", "said"),
     [
@@ -125,32 +104,6 @@ def test_the_evidence_counts_trials_and_pairs_and_says_what_is_tuned_and_equal(
     assert (found.key, found.level, found.text, found.full) == ("evidence", level, said, "")
 
 
-@pytest.mark.parametrize("unit", ["seed", "task"])
-@pytest.mark.parametrize("paired", [{"a"}, {"a", "b"}])
-def test_a_judged_table_says_how_it_was_read_and_what_it_does_not_tell(unit: str, paired: set[str]) -> None:
-    limits: Any = (("weak", "rows were left out."), ("void", "are these runs?"), ("weak", "no seeds"))
-    judged = JudgedRuns(unit, frozenset(paired), "3 seeds", limits, ("Two rows were put together.",))
-    batches = "equal seeds shared batches (if they did not, pairing gains nothing), whether " if unit == "seed" else ""
-    unknown = (
-        f"A table does not say whether {batches}every variant was tuned (if not, a verdict is on these settings "
-        "alone), nor whether runs were selected or left out (if they were, every verdict is optimistic)."
-    )
-    welch = (
-        "Welch's t-test compares means that are not paired. Its 5 % are up to 6 % where the side with fewer runs "
-        "scatters three times as much as the other."
-    )
-    record = replace(RECORD, judged=judged)
-    full = ["Judged, not trained here. 3 seeds.", "rows were left out.", "are these runs?", "no seeds.",
-            "Two rows were put together.", unknown, *[welch] * (paired == {"a"})]  # fmt: skip
-    found = list(limits_of_table(record))
-    assert [line.full for line in found] == full
-    assert [(line.level, line.text) for line in found] == [("ok", ""), *limits, *[("ok", "")] * (len(full) - 4)]
-    assert list(limits_of_table(RECORD)) == []
-    assert support(record, counts(), (), unit, None, STEPS) == StudyWarning(
-        "evidence", "ok", "3 seeds; judged, not trained here"
-    )
-
-
 @pytest.mark.parametrize(
     ("progress", "tuning", "said", "names"),
     [
@@ -169,24 +122,6 @@ def test_an_answer_is_provisional_while_trials_or_tuned_values_are_missing(
     assert list(missing_trials(progress, tuning)) == expected
 
 
-def test_lost_trials_are_counted_for_each_variant_and_for_the_baseline() -> None:
-    failures = [Failure("b", 0, "odd"), Failure("a", 1, "odd"), Failure("b", 2, "odd")]
-    baseline, lost = row("baseline", diverged=("x",)), [row("a", diverged=("x", "y")), row("b", planned=(0,))]
-    assert list(lost_trials([], [row("baseline"), lost[1]], row("baseline"), "seed")) == []
-    assert list(lost_trials(failures[:1], [], row("baseline"), "task")) == [
-        weak("failed", f"1 trial failed ({WHICH})",
-             "1 trial failed (b): the comparisons with these variants lack tasks.", "b"),
-    ]  # fmt: skip
-    assert list(lost_trials(failures, [baseline, *lost], baseline, "seed")) == [
-        weak("failed", f"3 trials failed ({WHICH})",
-             "3 trials failed (b and a): the comparisons with these variants lack seeds.", "b", "a"),
-        weak("diverged", "", "Training diverged: a at 2 of 3 seeds. These variants have no mean, because the seeds "
-             "that finished are a biased selection.", "a"),
-        weak("baseline diverged", "the baseline diverged at 1 seed", "Training of the baseline diverged at 1 of 3 "
-             "seeds. No variant is compared with it at these seeds."),
-    ]  # fmt: skip
-
-
 def test_steps_that_were_timed_on_several_devices_are_told_with_their_names() -> None:
     def timed(*devices: str | None) -> Any:
         known = [SimpleNamespace(environment=one and SimpleNamespace(device=one)) for one in devices]
@@ -201,13 +136,6 @@ def test_steps_that_were_timed_on_several_devices_are_told_with_their_names() ->
     ]  # fmt: skip
 
 
-def test_a_change_after_results_is_told_by_its_first_sentence() -> None:
-    said = ["Until noon, 3 seeds. Results cannot test it.", "Seeds were added."]
-    assert list(changes_after_results(said)) == [
-        weak("changed", "until noon, 3 seeds", said[0]), weak("changed", "seeds were added", said[1]),
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(("names", "who"), [("", ""), ("a", "1 variant was"), ("ab", "2 variants were")])
 def test_variants_that_results_chose_have_no_verdict(names: str, who: str) -> None:
     full = (
@@ -216,19 +144,6 @@ def test_variants_that_results_chose_have_no_verdict(names: str, who: str) -> No
     text = f"{len(names)} without a verdict, because they were not tried on fresh seeds"
     found = list(selected_variants([row("baseline"), *(row(name, chosen=True) for name in names)]))
     assert found == ([weak("selected", text, f"{who} {full}", *names)] if names else [])
-
-
-def test_a_verdict_assumes_symmetric_noise_unless_a_tail_or_many_windows_are_known() -> None:
-    rows = [row("a", verdict=Verdict("needed", "", None, bound=Bounds(1.0, 0.5, 2.0, 7))),
-            row("b", verdict=Verdict("better", "", None, bound=Bounds(-1.0, -2.0, -0.5, 5))),
-            row("c", verdict=Verdict("undecided", "", None, bound=Bounds(0.0, -1.0, 1.0, 2))),
-            row("d", verdict=None)]  # fmt: skip
-    assert assumption(rows, None, 0, "seed") == "assumes symmetric noise, which 5 seeds are too few to check"
-    assert assumption(rows, None, 40, "window") is None
-    assert assumption(rows[2:], None, 0, "seed") is None
-    for skewness, how in ((0.5, "worse"), (-0.5, "better")):
-        said = assumption(rows[2:], Tails(skewness, 1.0, 3, low=True, high=True), 0, "task")
-        assert said == f"allows for a few tasks that end far {how} than the others"
 
 
 def measured(*variants: tuple[str, dict[int, list[float]]]) -> FakeStore:

@@ -29,8 +29,8 @@ from ablate.store import open_store
 from ablate.store.records import JudgedRuns, PlannedTrial, TrialState
 from ablate.store.rows import unreadable_trial
 
-SPACE = {
-    "switches": {"skip": {"kept": {}, "removed": {}}, "norm": {"rms": {}, "none": {}, "layer": {}}},
+SPACE: dict[str, Any] = {
+    "switches": {"skip": {"kept": {}, "removed": {}}, "norm": {"rms": {}, "layer": {}, "none": {}}},
     "design": {"kind": "search", "ranges": {"training.optimizer.lr": {"low": 1e-4, "high": 0.1, "log": True}}},
 }
 
@@ -88,7 +88,7 @@ def test_trials_parameters_curves_and_states(store: FakeStore, url: str) -> None
     assert trials["b/1"].user_attrs["reason"] == ("long " * 101)[:500]
     assert trials["a/0"].distributions == {
         "skip": CategoricalDistribution(("kept", "removed")),
-        "norm": CategoricalDistribution(("rms", "none", "layer")),
+        "norm": CategoricalDistribution(("rms", "layer", "none")),
         "training.optimizer.lr": FloatDistribution(1e-4, 0.1, log=True),
         "trial role": CategoricalDistribution([role.value for role in TrialRole]),
     }
@@ -189,6 +189,9 @@ def test_losses_and_accuracies_are_not_mixed(store: FakeStore, url: str) -> None
         export_optuna(store, "a_study", url)
     expected = "trials of ablate's whose accuracy is to be maximized"
     assert facts_of(refused.value) == (url, expected, None, "Name another file with --optuna.")
+    store.record = replace(store.record, objective={"metric": "val_loss", "direction": "maximize", "margin": 0.1})
+    export_optuna(store, "a_study", other := url.replace("optuna.db", "other.db"))
+    assert load(other).direction is optuna.study.StudyDirection.MAXIMIZE
 
 
 @pytest.mark.parametrize(
@@ -272,7 +275,7 @@ def test_trials_of_a_dead_driver_and_unreadable_ones_are_left_out(store: FakeSto
     store.trial_records["b/0"] = replace(store.trial_records["b/0"], finished_at=None)
     store.trial_records["a/1"] = unreadable_trial("a/1", "`metrics`: not a mapping")
     for key, unknown in (("a/0", {"started_at": None}), ("b/1", {"finished_at": None})):
-        store.trial_records[key] = replace(store.trial_records[key], **unknown)  # type: ignore[arg-type]
+        store.trial_records[key] = replace(store.trial_records[key], **unknown)
     assert export_optuna(store, "a_study", url) == (4, 0)
     store.add("b", 0, {"val_loss": 2.0})
     assert export_optuna(store, "a_study", url) == (1, 4)
@@ -292,6 +295,8 @@ def test_a_searched_distribution_range_is_logarithmic_unless_the_baseline_lies_b
     assert (found.log, found.low) == (is_log, min([low, *named]))
     assert isinstance(found.low, int if low == 1 else float)
     assert not _searched_distribution({"low": low, "high": 9}, named).log  # type: ignore[attr-defined]
+    for end, value in ((4, 2.5), (4.0, 2)):
+        assert isinstance(_searched_distribution({"low": 1, "high": end}, [value]), FloatDistribution)
 
 
 def test_a_path_is_a_range_of_its_numbers_or_a_choice_of_its_values(store: FakeStore) -> None:
