@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def differences(*sides: Mapping[str, Any]) -> tuple[Difference, ...]:
     flat = [leaves(side) for side in sides]
     differing = []
     for path in dict.fromkeys(path for side in flat for path in side):
-        if any(side.get(path) != flat[0].get(path) for side in flat):
+        if any(one.get(path) != other.get(path) for one, other in pairwise(flat)):
             differing.append(Difference(path, {number: side[path] for number, side in enumerate(flat) if path in side}))
     return tuple(differing)
 
@@ -227,7 +228,7 @@ def _variant(name: str, study: str, variant: str, store: Store) -> Side:
     record = store.study(study)
     known = {candidate.name: candidate for candidate in record.variants}
     if variant not in known:
-        near = difflib.get_close_matches(variant, known, n=3, cutoff=0.4) or list(known)[:10]
+        near = difflib.get_close_matches(variant, known) or list(known)[:10]
         raise NotFoundError(
             f"study {study!r} has no variant {variant!r}",
             where=store.where,
@@ -259,7 +260,7 @@ def _trial(name: str, store: Store) -> Side:
 
 def _not_found(name: str, studies: list[str], store: Store) -> NotFoundError:
     near = difflib.get_close_matches(name, studies)
-    example = f"{near[0]}/{store.study(near[0]).baseline}" if near else ""
+    example = next((f"{study}/{store.study(study).baseline}" for study in near), "")
     return NotFoundError(
         "a study is not compared as a whole" if name in studies else f"nothing here is called {name!r}",
         where=store.where,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,16 @@ import pytest
 from fake_store import fake_store
 from scipy import stats
 
-from ablate.analysis.diff import Comparison, Difference, Side, differences, environment_differences, read_comparison
-from ablate.errors import NotFoundError
+from ablate.analysis.diff import (
+    Comparison,
+    Difference,
+    Side,
+    differences,
+    environment_differences,
+    read_comparison,
+    read_diff,
+)
+from ablate.errors import AblateError, NotFoundError
 from ablate.store.records import Environment, JudgedRuns, TrialState
 
 LOSSES = {"one": {6: 2.0, 7: 2.5, 8: 3.5, 9: 4.0}, "two": {8: 3.0, 9: 4.5, 7: 2.75, 5: 9.0}}
@@ -63,13 +72,31 @@ def test_a_side_that_does_not_exist_is_refused_with_the_nearest(
     assert (refused.value.where, said in str(refused.value)) == ("a.db", True)
     assert expected in str(refused.value.expected)
     assert str(refused.value.remedy).startswith(remedy)
+    assert refused.value.got == (None if "/" in name else repr(name))
+
+
+def test_the_beginning_of_a_key_names_a_trial_unless_a_study_is_called_so(tmp_path: Path) -> None:
+    made = fake_store({"baseline": ({}, 10)}, name="cafe")
+    made.add("baseline", 1, {"val_loss": 1.0})
+    (trial,), (variant,) = made.trial_records.values(), made.record.variants
+    store: Any = SimpleNamespace(studies=lambda: [made.record], study=made.study, where="a.db")
+    store.trial, store.variant = {"beef": trial}.__getitem__, {trial.variant_hash: variant}.__getitem__
+    (found,) = read_comparison(store, ["beef"]).sides
+    assert found == Side("beef", "trial", {}, variant="baseline", parameters=10, trials={1: trial})
+    with pytest.raises(NotFoundError, match="not compared as a whole"):
+        read_comparison(store, ["cafe"])
+    with pytest.raises(AblateError):
+        read_diff("cafe/baseline", "beef", tmp_path / "none.db")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_side_that_ran_in_two_places_has_a_list_of_what_differs_there() -> None:
     here = Environment({"python": "3.11"}, "cpu", "here", None, None, "ablate study a.yaml")
-    there = replace(here, versions={"python": "3.12"}, command="ablate resume a")
-    (found,) = environment_differences([here, here], [there, here])
-    assert (found.path, found.values) == ("versions.python", {0: "3.11", 1: ["3.11", "3.12"]})
+    there = replace(here, versions={"python": "3.12"}, git_commit="abc", command="ablate resume a")
+    assert environment_differences([here, here], [there, here]) == (
+        Difference("versions.python", {0: "3.11", 1: ["3.11", "3.12"]}),
+        Difference("git_commit", {0: None, 1: [None, "abc"]}),
+    )
 
 
 def test_a_path_that_is_missing_equals_one_that_is_null() -> None:
@@ -107,6 +134,7 @@ def test_a_difference_is_that_of_the_seeds_that_finished(paired: bool) -> None:
     assert (found.is_paired, found.seeds, found.ran) == (paired, (3, 7, 8, 9), True)
     assert (found.metrics, found.shared_metrics) == (("val_loss", "one", "two"), ("val_loss",))
     assert found.sides[0].states == {"finished": 5, "pruned": 1}
+    assert not replace(found, sides=(found.sides[0], Side("planned", "variant", {}))).ran
     ours, theirs = (np.array(list(LOSSES[name].values())) for name in ("two", "one"))
     expected = (0.25 - 0.5 + 0.5) / 3 if paired else ours.mean() - theirs.mean()
     assert found.difference(found.sides[1], "val_loss").difference == pytest.approx(expected)

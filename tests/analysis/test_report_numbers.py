@@ -127,7 +127,7 @@ def test_a_speed_within_more_than_a_factor_of_two_is_no_measurement(
 
 
 def test_decimals_show_the_margin_and_the_interval() -> None:
-    assert decimals_for(0.02, []) == 3
+    assert (decimals_for(0.02, []), decimals_for(0.1, [])) == (3, 2)
     assert decimals_for(0.02, [0.3, 0.08]) == decimals_for(0.09, []) == 3
     assert decimals_for(0.02, [0.0006, 1e-9, 0.0005, 0.0]) == 4, "the middle one of three that are not 0"
     assert decimals_for(0.02, [1e-9, 0.0005]) == 4, "the larger of two"
