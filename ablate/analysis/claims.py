@@ -362,11 +362,11 @@ def _compare(
         return _Finding("undecided", short, evidence)
     worst = _by_divergence(left, right, metric, results)
     if worst is not None:
-        advantage, reason = worst
+        infinite, reason = worst
         evidence |= {"diverged": {name: sorted(results.diverged(name, metric)) for name in (left, right)}}
         verdict: ClaimWord = "undecided"
-        if advantage is not None:
-            verdict = "supported" if expectation.supported(advantage, advantage, margin) else "refuted"
+        if infinite is not None:
+            verdict = "supported" if expectation.supported(infinite, infinite, margin) else "refuted"
         return _Finding(verdict, reason, evidence)
 
     def words(bound: Bounds, lower: bool, error: float) -> str:
@@ -494,7 +494,8 @@ _NEARLY_ALL = 0.999
 
 def _share_saved(bound: Bounds) -> Bounds:
     """Bounds of `log(theirs / ours)` as the share of theirs that ours saves: 0.05 is 5 % less."""
-    return Bounds(*(-as_share(-value) for value in (bound.mean, bound.low, bound.high)), bound.n)
+    mean, low, high = (-as_share(-value) for value in (bound.mean, bound.low, bound.high))
+    return Bounds(mean, low, high, bound.n)
 
 
 def _numbers(summary: PairedDifference, seeds: list[int]) -> dict[str, Any]:

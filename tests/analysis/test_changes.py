@@ -385,7 +385,7 @@ def test_settings_are_called_by_their_last_words_as_far_as_these_tell_them_apart
 
 
 def test_a_setting_is_called_by_the_activation_that_it_trains() -> None:
-    switches = {
+    switches: dict[str, Any] = {
         "activation": {"gelu": {}, "squared": {"block.mlp.activation": "relu_squared"}},
         "norm": {"pre_ln": {}, "my_own": {"block.norm": "rms"}},
     }

@@ -22,7 +22,7 @@ from ablate.analysis.trivial import Scale
 from ablate.errors import NotFoundError
 from ablate.render.answer import answer_text
 from ablate.render.figures.profile import matrix
-from ablate.store.records import Declaration, SharedTrials, TrialState
+from ablate.store.records import Declaration, DeclaredObjective, SharedTrials, TrialState
 
 TRIVIAL = {"recall": 0.25, "copy": 0.5, "parity": 0.5}
 MARGIN = 0.05
@@ -167,7 +167,7 @@ def test_former_declarations_and_shared_trials_are_those_of_the_task_or_of_the_w
     few = {"baseline": 2, "linear": 1}
     assert of_copy[0] == replace(before, space=tasks["copy"].space, claims=claims[1:2], variants=few)
     assert of_copy[1].space == single
-    objective = {"metric": "score", "direction": "maximize", "margin": MARGIN}
+    objective = DeclaredObjective(metric="score", direction="maximize", margin=MARGIN)
     assert of_whole == (replace(before, objective=objective, claims=claims[:1], variants=few), alone)
     assert whole.shared == ()
     assert [one.settings for one in tasks["copy"].variants] == [{"mixer": name} for name in values]
