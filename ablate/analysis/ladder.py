@@ -283,9 +283,9 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
     rungs = sorted({point.at for climb in climbs.of for point in climb.scaling.points})
     for ascent in climbs.of:
         words_at = {point.at: point.verdict.word for point in ascent.scaling.points}
-        ladder, difference, speedup = ascent.ladder, None, None
-        if ladder is not None:
-            difference, speedup = (None, ladder.speedups[-1]) if ascent.refusal else (ladder.difference, ladder.speedup)
+        ladder = ascent.ladder
+        difference = None if ladder is None or ascent.refusal else ladder.difference
+        speedup = None if ladder is None else ladder.speedups[-1] if ascent.refusal else ladder.speedup
         ends = () if difference is None else (difference.low, difference.high)
         timed = ascent.seconds[-1] if ascent.seconds else None
         yield ScaleRow(
