@@ -275,7 +275,7 @@ def test_trials_of_a_dead_driver_and_unreadable_ones_are_left_out(store: FakeSto
     store.trial_records["b/0"] = replace(store.trial_records["b/0"], finished_at=None)
     store.trial_records["a/1"] = unreadable_trial("a/1", "`metrics`: not a mapping")
     for key, unknown in (("a/0", {"started_at": None}), ("b/1", {"finished_at": None})):
-        store.trial_records[key] = replace(store.trial_records[key], **unknown)
+        store.trial_records[key] = replace(store.trial_records[key], **unknown)  # type: ignore[arg-type]
     assert export_optuna(store, "a_study", url) == (4, 0)
     store.add("b", 0, {"val_loss": 2.0})
     assert export_optuna(store, "a_study", url) == (1, 4)
