@@ -328,7 +328,7 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
 def _counted_number(claim: NumberClaim, results: Results, evidence: dict[str, Any]) -> _Finding:
     """A number that is counted: the quantity of the first variant, over that of the second if there is one."""
     name, quantity, over = claim.subject.variant, claim.subject.quantity, claim.subject.over
-    ours, theirs = results.count(name, quantity), results.count(over, quantity)
+    ours, theirs = results.count(name, quantity), results.count(over, quantity) if over else None
     if ours is None or (over and not theirs):
         return _Finding("undecided", results.unknown(quantity, [name, over] if over else [name]), evidence)
     value = ours / theirs if theirs else ours

@@ -108,7 +108,7 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
             yield "jointly", f"{holds} jointly with {which} (Holm's procedure)"
     if row.course is not None:
         yield "course", f"{course_cell(row.course)} over the last third of training"
-    if lengths := dict(_lengths(row, report, answer.decimals)):
+    if lengths := dict(_lengths(row, report)):
         yield "lengths", "; ".join(f"{length} {values}" for length, values in lengths.items())
     if row.parameters is not None:
         change = percent(next(one for one in report.variants if one.name == row.name).parameter_change)
@@ -126,15 +126,16 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
         yield "changes if", turns
 
 
-def _lengths(row: VariantRow, report: StudyReport, decimals: int) -> Iterator[tuple[str, str]]:
+def _lengths(row: VariantRow, report: StudyReport) -> Iterator[tuple[str, str]]:
     """The metric of the objective at each length of `training.evaluate_at`, and that of the baseline; mostly none."""
     base, _ = split_length(report.metric)
     split = [(*split_length(name), name) for name in row.metrics]
-    write = partial(fixed, decimals=decimals)
     for length, name in sorted((length, name) for of, length, name in split if of == base and length is not None):
         cells = []
         for side in (row, report.baseline_of(row.name)):
             shown = side.metrics.get(name) or mean_interval(())
+            half = [] if shown.low is None or shown.high is None else [(shown.high - shown.low) / 2]
+            write = partial(fixed, decimals=decimals_for(report.margin, half))
             cells.append(" ".join(with_interval(shown.mean, shown.low, shown.high, write)))
         yield f"at {length}", f"{cells[0]} (baseline {cells[1]})"
 

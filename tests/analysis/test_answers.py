@@ -77,7 +77,8 @@ def test_what_the_confirmed_best_point_has_is_said_beside_the_baseline(seeds: in
         name: (f"{called}, {confirm} fresh seeds", [values[f"{name}/{3000 + seed}"] for seed in range(confirm)])
         for name, called in (("baseline", "baseline"), ("a=off", "chosen"))
     }
-    plain, best = (statistics.fmean(values[f"{name}/{seed}"] for seed in range(seeds)) for name in ("baseline", "a=off"))
+    names = ("baseline", "a=off")
+    plain, best = (statistics.fmean(values[f"{name}/{seed}"] for seed in range(seeds)) for name in names)
     which, flatters = ("seed 0", "flatters") if seeds == 1 else ("seeds 0 and 1", "flatter")
     assert drawn == (
         f"Drawn: {which}, which chose the best point and so {flatters} it ({best:.3f}, the baseline {plain:.3f}). "
