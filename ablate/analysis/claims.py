@@ -332,11 +332,15 @@ def _counted_number(claim: NumberClaim, results: Results, evidence: dict[str, An
     if ours is None or (over and not theirs):
         return _Finding("undecided", results.unknown(quantity, [name, over] if over else [name]), evidence)
     value = ours / theirs if theirs else ours
-    off = value - claim.expect
-    within = math.isclose(max(abs(off), claim.tolerance), claim.tolerance)  # 1.1 - 1 is more than 0.1
+
+    def near(number: float) -> bool:
+        return math.isclose(max(abs(number - claim.expect), claim.tolerance), claim.tolerance)  # 1.1 - 1 is above 0.1
+
+    off, within = value - claim.expect, near(value)
     verdict: ClaimWord = "supported" if within else "refuted"
     if over:
-        reason = f"{name} has {value:.4g} times the {quantity} of {over}"
+        shown = next(text for digits in range(4, 18) if near(float(text := f"{value:.{digits}g}")) == within)
+        reason = f"{name} has {shown} times the {quantity} of {over}"
         reason += f", the claim is {claim.expect:g} ± {claim.tolerance:g}"
     else:
         apart = "" if off == 0 else f", {abs(off):,.12g} {'more' if off > 0 else 'fewer'} than {claim.expect:,.12g}"

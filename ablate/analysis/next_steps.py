@@ -124,7 +124,7 @@ def _narrower_effects(report: StudyReport) -> Iterator[NextStep]:
                 kind: sum(not _is_open(effects, row.narrowed(share)) for row in rows)
                 for kind, rows in undecided.items()
             }
-            if not any(many.values()) and _other_combinations(report):
+            if not any(many.values()):
                 return
             decided = [f"{many[kind] or 'none'} of {plural(len(rows), kind)}" for kind, rows in undecided.items()]
             purpose += f", which would decide {listed(decided)} if noise and estimates stay as they are"

@@ -149,6 +149,21 @@ def test_a_ratio_to_nothing_is_undecided(flops: float) -> None:
     assert verdicts(store)[0].verdict == ("supported" if flops else "undecided")
 
 
+@pytest.mark.parametrize(
+    ("size", "verdict", "ratio"),
+    [(200_000, "supported", "0.8"), (200_001, "refuted", "0.800004"), (262_500, "supported", "1.05")],
+)
+def test_a_ratio_is_written_with_the_digits_that_show_its_verdict(size: int, verdict: str, ratio: str) -> None:
+    expect = 0.8 if size < 250_000 else 1.0
+    subject = {"variant": "small", "quantity": "parameters", "over": "baseline"}
+    store = store_with({"expect": expect, "subject": subject, "tolerance": 0.0 if expect < 1 else 0.05})
+    sizes = {"small": size, "baseline": 250_000}
+    variants = tuple(dataclasses.replace(one, parameters=sizes[one.name]) for one in store.record.variants)
+    store.record = dataclasses.replace(store.record, variants=variants)
+    (found,) = verdicts(store)
+    assert found.sentence.startswith(f"{verdict}: small has {ratio} times the parameters of baseline")
+
+
 def test_a_number_may_be_a_ratio() -> None:
     """Counted exactly; measured seed by seed, so that what both share at a seed cancels."""
 
