@@ -534,7 +534,11 @@ def _costs(variant: VariantRecord, runs: VariantRuns, record: StudyRecord) -> di
     """The costs among the columns that the space declares."""
     asked = [name for name in record.space.get("columns", ()) if name in COSTS]
     values = {name: values_of(name, variant, runs).values() for name in asked}
-    same = {name: Interval(*{*known}, None, None, len(known)) for name, known in values.items() if len({*known}) == 1}
+    same = {
+        name: Interval(next(iter(known)), None, None, len(known))
+        for name, known in values.items()
+        if len({*known}) == 1
+    }
     return {name: mean_interval(known) for name, known in values.items() if known} | same
 
 
