@@ -187,7 +187,7 @@ class StudyEffects:
         That is shown by one bound alone: without both it is not worse than the sum says by the margin.
         """
         side = self.side(row)
-        shown = side == "undecided" and len(row.settings) > 1 and not row.aliases
+        shown = side == "undecided" and not row.aliases
         return NO_REPLACEMENT if shown and self.removes(row) and self.not_worse(row) else side
 
     def removes(self, *rows: EffectRow) -> bool:

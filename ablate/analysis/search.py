@@ -69,7 +69,7 @@ def fresh_values(
         return {}
     base = baselines_of(report.record)[best]
     first, second = (fresh[name].values(report.metric) for name in (base, best))
-    seeds = sorted(first.keys() & second.keys())
+    seeds = [seed for seed in first if seed in second]
     on = plural(len(seeds), "fresh seed")
     return {
         name: (f"{title}, {on}", [values[seed] for seed in seeds])
