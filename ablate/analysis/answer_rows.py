@@ -218,7 +218,7 @@ def _with_letters(
     def label(row: AnswerRow) -> str:
         known = sorted(letters[part] for part in parts_of.get(row.variant, ()) if part in letters)
         named = f" ({row.variant})" if row.words.endswith(f" ({row.variant})") else ""
-        return " + ".join(known) + named if len(known) > 1 else ": ".join((*known, row.words))
+        return row.words if not known else " + ".join(known) + named if len(known) > 1 else f"{known[0]}: {row.words}"
 
     made = (replace(group, rows=tuple(replace(row, label=label(row)) for row in group.rows)) for group in groups)
     return tuple(made), {letter: part for part, letter in letters.items()}

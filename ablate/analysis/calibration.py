@@ -58,7 +58,7 @@ def read_calibration(store: StudyReader, name: str) -> StudyCalibration:
         noise = replace(noise, residuals=tuple(-residual for residual in noise.residuals))
     schedule = seed_schedule(report.record)
     powers = calibrate(noise, report.margin, SEEDS, schedule)
-    rows, adaptive = powers[: len(SEEDS)], next(iter(powers[len(SEEDS) :]), None)
+    rows, adaptive = (powers[:-1], powers[-1]) if schedule else (powers, None)
     return StudyCalibration(name, report.unit, report.metric, report.margin, noise, rows, adaptive, schedule)
 
 

@@ -243,11 +243,8 @@ def setting_titles(names: Iterable[str]) -> dict[str, str]:
     `training.optimizer.lr` is `learning rate`, unless another path ends so: then it is `optimizer learning rate`.
     """
     parts = {name: [*name.split(".")[:-1], _last_words(name)] for name in names}
-    longest = max(parts.values(), key=len, default=())
-    ends = [
-        {name: " ".join(words[-n:]).replace("_", " ") for name, words in parts.items()}
-        for n, _ in enumerate(longest, 1)
-    ]
+    most = max(map(len, parts.values()), default=0)
+    ends = [{name: " ".join(words[-n:]).replace("_", " ") for name, words in parts.items()} for n in range(1, most + 1)]
     known = [Counter(of.values()) for of in ends]
     return {
         name: next((of[name] for of, count in zip(ends, known, strict=True) if count[of[name]] == 1), name)
@@ -297,8 +294,8 @@ def effect_titles(record: StudyRecord, names: Iterable[str]) -> dict[str, str]:
     change = setting_changes(record, BASELINE if any(one.name == BASELINE for one in record.variants) else "")
 
     def title(name: str) -> str:
-        first, *others = (change(*one.partition("=")[::2]).title or one for one in name.split(":"))
-        return " × ".join(one.rpartition("→ ")[2] for one in (first, *others)) if others else first
+        said = [change(*one.split("=", 1)).title or one for one in name.split(":")]
+        return said[0] if len(said) == 1 else " × ".join(one.rpartition("→ ")[2] for one in said)
 
     titles = {name: title(name) for name in names}
     known = Counter(titles.values())

@@ -450,7 +450,7 @@ def _paired_finding(
     if (known := results.known_metrics()) and metric not in {*known, *COSTS}:
         return _Finding("undecided", f"no trial has a metric `{metric}`; there are: {', '.join(known)}", evidence)
     summary = over_looks(summarise(values, CONFIDENCE), schedule, CONFIDENCE)
-    turned = allowance.turned() if sense == -1 else allowance
+    turned = allowance if sense > 0 else allowance.turned()
     shown = over_looks(summarise([sense * value for value in values], CONFIDENCE), schedule, CONFIDENCE, turned)
     evidence = evidence | _numbers(shown.as_shares() if relative else shown, list(by_seed))
     for verdict, bound, error in _looks(values, margin, expectation, schedule, allowance, relative):

@@ -452,9 +452,8 @@ def _speed_column() -> Column:
         return {"relative_speed": speed.mean, "relative_speed_low": speed.low, "relative_speed_high": speed.high}
 
     def text(row: VariantRow) -> Cell:
-        parts = [part for part in times_within(row.relative_speed).partition(" ") if part.strip()]
         known = measured(row.relative_speed)
-        return _interval_cell(parts, known[0] if known else None)
+        return _interval_cell(times_within(row.relative_speed).split(" ", 1), known[0] if known else None)
 
     line = (
         "speed: training tokens per second, relative to the baseline, from steps of both in turns in one process; "

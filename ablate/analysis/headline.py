@@ -532,7 +532,7 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
         of = f" of {other}" if other else ""
         yield f"Ahead{of}: {_few(names)}."
     if len(good) == 1 or (good and alone):
-        said = listed(row.words for row in good) if len(good) == 1 else plural(len(good), noun)
+        said = good[0].words if len(good) == 1 else plural(len(good), noun)
         yield f"As good within {report.margin:g}: {said}."
     worse = _nested(rows.get("worse", ()))[1]
     if worse and (alone or (detail.worse and len(worse) <= MOST_NAMED)):

@@ -219,9 +219,9 @@ def next_rung(climbs: Climbs, record: StudyRecord) -> NextRung | None:
         return NextRung(rung(1), growth, tuple(climb.scaling.variant for climb in climbs.of), decides=False)
     waiting = [climb for climb in climbs.of if climb.outcome == "undecided" and not climb.refusal]
     for number in range(1, MOST_RUNGS - len(rungs) + 1):
-        times = growth**number
-        settled = [climb.scaling.variant for climb in waiting if _would_decide(climb, times * places[-1], margin)]
-        if settled and times <= FURTHEST:
+        if (times := growth**number) > FURTHEST:
+            break
+        if settled := [climb.scaling.variant for climb in waiting if _would_decide(climb, times * places[-1], margin)]:
             return NextRung(rung(number), times, tuple(settled), decides=True)
     return None
 

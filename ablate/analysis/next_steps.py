@@ -190,7 +190,7 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     which = f"{len(undecided)} comparisons are"
     what = "them" if len(settled) == len(undecided) else f"{len(settled)} of them"
     if len(undecided) == 1:
-        which, what = f"{listed(map(_called, undecided))} is", "it"
+        which, what = f"{_called(undecided[0])} is", "it"
     more = plural(further, f"more {report.unit}")
     of = "" if report.rule.relative else f" of {'it' if len(undecided) == 1 else 'them'} and of the baseline"
     likely = f"may settle {what}"
@@ -299,7 +299,7 @@ def _why_none(report: StudyReport) -> str:
     beyond = ", beyond any schedule" if scheduled else ""
     units = unit if each == ["1"] else f"{unit}s"
     if report.record.traits.finds_best and not needed:
-        return f"keep the baseline: to tell the chosen point from it, {listed(each)} more {units} would be needed"
+        return f"keep the baseline: to tell the chosen point from it, {each[0]} more {units} would be needed"
     many = plural(left.undecided, "undecided comparison")
     which = many if len(left.of_seeds) == left.undecided else f"{len(left.of_seeds)} of {many}"
     return f"{which} need{'s' * (len(left.of_seeds) == 1)} {listed(each)} more {units}{beyond}"

@@ -367,4 +367,4 @@ def _axis_words(axis: str, at: float) -> str:
 
 def _words(one: Scaling) -> str:
     words = [point.verdict.word for point in one.points]
-    return ", then ".join(words if len(set(words)) > 1 else words[:1])
+    return words[0] if len(set(words)) == 1 else ", then ".join(words)

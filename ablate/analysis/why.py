@@ -193,7 +193,7 @@ def only_variant(report: StudyReport) -> str:
             expected=f"one of {listed(names)}" if names else None,
             remedy="Name one with --variant.",
         )
-    return names.pop()
+    return names[0]
 
 
 def gate(report: StudyReport, variant: str, asked: Asked) -> GateAnswer:
