@@ -278,7 +278,7 @@ def compare_trials(
     worst = worst_results(runs, values, baseline_values, trivials[-1].value if trivials else None, rule.sign)
     allowance = allowances.versus(name, allowances.baseline, failed=not worst)
     if not paired:
-        allowance = replace(allowance, tails=None)
+        allowance, worst = replace(allowance, tails=None), ()
     verdict = _verdict(runs, baseline, rule, allowance, worst, paired)
     if not paired:
         return unpaired_difference([*values.values()], [*baseline_values.values()]), verdict

@@ -346,7 +346,7 @@ def test_what_is_not_known_of_a_variant_leaves_it_unbounded_from_above(reason: s
 
 @pytest.mark.parametrize("at_looks", [False, True])
 def test_a_tail_endangers_the_side_of_the_variant_and_both_sides_of_two_variants(at_looks: bool) -> None:
-    """At looks the last tail is told of those that endanger a side."""
+    """With several looks the reason names the tail of the last look at which that side has one."""
     last, first = Tails(0.5, 0.1, 8, low=False, high=True), Tails(-0.4, 0.1, 8, low=True, high=False)
     seen = {3: first, 4: last, 5: None} if at_looks else {}
     whole = None if at_looks else last

@@ -292,7 +292,7 @@ def test_variants_that_change_one_switch_stand_together() -> None:
 
 
 def test_machines_get_what_varies_under_the_name_of_its_kind() -> None:
-    """A setting that is no switch of the space is a value; lists and mappings are written as JSON."""
+    """A setting of a variant that is not among the switches of the space is a `value`; lists and mappings are JSON."""
     report = everything()
     spec = {"training": {"lr": None, "warmup": [5, 6]}, "model": {"lr": {"b": 1, "a": 0.5}}}
     variant = replace(report.record.variants[1], spec=spec, settings={"norm": "none", "model.heads": "4"})

@@ -141,7 +141,7 @@ def test_every_format_shows_the_course() -> None:
 
 
 NO_WARMUP = {"kind": "linear", "warmup": 0}
-TRAININGS: dict[str, tuple[list[dict[str, Any]], bool | None]] = {
+SETTINGS: dict[str, tuple[list[dict[str, Any]], bool | None]] = {
     "constant": ([{"steps": 1200, "schedule": {"kind": "constant"}}], True),
     "a decay that needs no length": ([{"steps": 1200, "schedule": {"kind": "inverse_sqrt", "warmup_steps": 40}}], True),
     "linear": ([{"steps": 1200, "schedule": {"kind": "linear"}}], False),
@@ -158,11 +158,11 @@ TRAININGS: dict[str, tuple[list[dict[str, Any]], bool | None]] = {
 }
 
 
-@pytest.mark.parametrize(("trainings", "comparable"), TRAININGS.values(), ids=TRAININGS)
-def test_with_a_decaying_rate_earlier_points_are_not_shorter_trainings(
-    trainings: list[dict[str, Any]], comparable: bool | None
+@pytest.mark.parametrize(("training", "comparable"), SETTINGS.values(), ids=SETTINGS)
+def test_with_a_decaying_rate_earlier_points_are_not_shorter_runs(
+    training: list[dict[str, Any]], comparable: bool | None
 ) -> None:
-    variants = [VariantRecord("v", "h", {}, {"training": training}, 1) for training in trainings]
+    variants = [VariantRecord("v", "h", {}, {"training": one}, 1) for one in training]
     assert comparable_before_end(*variants) is comparable
 
 

@@ -208,7 +208,7 @@ LEARNT: dict[str, tuple[dict[str, Sequence[float]], dict[str, float], list[tuple
     ),
     "single seeds learnt": ({"a": [2.4], "b": [1.0]}, COUNTED, [], []),
 }  # fmt: skip
-"""Models with their losses and the losses of rules, which are larger by 1 on another task; and what is told."""
+"""Losses of models by seed, losses of the rules, warnings, and sentences. On another task each rule loses 1 more."""
 
 
 @pytest.mark.parametrize(("models", "rules", "warned", "said"), LEARNT.values(), ids=LEARNT)
