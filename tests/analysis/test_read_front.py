@@ -19,7 +19,7 @@ from ablate.analysis.pareto import _p_as_good, _significant, read_front
 from ablate.analysis.runs import UNITS, words_for
 from ablate.errors import AblateError
 from ablate.metrics import COSTS
-from ablate.stats import summarise
+from ablate.stats import Direction, summarise
 from ablate.stats.bounds import NO_ALLOWANCE, p_below
 from ablate.stats.schedule import ERROR, SeedSchedule
 from ablate.store.records import TrialState
@@ -194,11 +194,14 @@ def test_one_seed_that_diverged_or_was_pruned_or_never_arrived_leaves_a_variant_
     assert (front.left_out, front.limit) == (("c",), None), "margins are shares of the baseline"
 
 
-def test_dominance_is_significant_for_a_family_of_all_pairs_whose_first_costs_at_most_as_much() -> None:
+@pytest.mark.parametrize(("p_value", "found"), [(ERROR / 4, {(0, 2)}), (ERROR / 3.99, set())])
+def test_dominance_is_significant_for_a_family_of_all_pairs_whose_first_costs_at_most_as_much(
+    p_value: float, found: set[tuple[int, int]]
+) -> None:
     """Of three variants of which two have the same size these are four pairs."""
-    rows, asked = [[3.0, 100], [2.0, 100], [1.0, 120]], {"val_loss": "minimize", "parameters": "minimize"}
-    for p_value, found in ((ERROR / 4, {(0, 2)}), (ERROR / 3.99, set())):
-        assert _significant([[], [], [0]], lambda at, index, p=p_value: p, rows, asked) == found  # type: ignore
+    rows = [[3.0, 100], [2.0, 100], [1.0, 120]]
+    asked: dict[str, Direction] = {"val_loss": "minimize", "parameters": "minimize"}
+    assert _significant([[], [], [0]], lambda _, index: p_value, rows, asked) == found
 
 
 def test_looks_count_in_the_order_of_the_seeds_and_not_for_timings() -> None:

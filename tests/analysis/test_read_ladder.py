@@ -271,10 +271,11 @@ def test_a_speedup_in_seconds_is_that_in_flops_times_the_flops_a_second_with_the
     for seed in (1, 2):
         made.add("baseline", seed - 1, {"val_loss": 3.0}, flops=seed * 4e6, tokens=seed * 1000)
         made.add("a", seed - 1, {"val_loss": 3.0}, flops=seed * 3e6, tokens=seed * 500)
-    in_seconds = lambda: _in_seconds(  # noqa: E731
-        WithBounds(2.0, low, high),
-        *map(read_runs(made, made.record, "val_loss").get, ("a", "baseline")),  # type: ignore
-    )
+
+    def in_seconds() -> WithBounds | None:
+        runs = read_runs(made, made.record, "val_loss")
+        return _in_seconds(WithBounds(2.0, low, high), runs["a"], runs["baseline"])
+
     made.time("a", [60.0], [100.0])
     assert in_seconds() is None, "one round has no error"
     made.time("a", [60.0, 50.0], [100.0, 100.0])
